@@ -38,7 +38,12 @@ pub(super) fn check(tree: &Tree) -> Findings {
         }
     }
     let mut used = BTreeSet::new();
-    for file in tree.files.iter().filter(|f| f.code.is_some()) {
+    // This crate speaks about numbers; it proves nothing about them.
+    for file in tree
+        .files
+        .iter()
+        .filter(|f| f.code.is_some() && !f.path.starts_with("xtask/"))
+    {
         findings.looked_at += 1;
         for (line, text) in file.lines() {
             for number in numbers(text) {
