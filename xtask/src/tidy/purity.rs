@@ -32,7 +32,6 @@ const IMPURE: &[(&str, &str, Scope)] = &[
     ("SysRng", "chance", Scope::Everywhere),
     ("getrandom", "chance", Scope::Everywhere),
     ("from_os_rng", "chance", Scope::Everywhere),
-    ("try_from_rng", "chance", Scope::Everywhere),
     (
         "RandomState",
         "chance (a hash map's order)",
