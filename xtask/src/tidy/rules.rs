@@ -101,7 +101,7 @@ fn read<'a>(table: &'a File, findings: &mut Findings) -> BTreeMap<&'a str, Rule<
     rules
 }
 
-/// Rule IDs of known families in a line: `SIGN-3` as a word, or `rule_sign_3` in a name.
+/// Rule IDs of known families in a line: `SIGN-3` as a word, or `sign_3` in a function's name.
 fn ids(text: &str, families: &BTreeSet<&str>) -> Vec<String> {
     let mut found = Vec::new();
     let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
@@ -114,11 +114,19 @@ fn ids(text: &str, families: &BTreeSet<&str>) -> Vec<String> {
         {
             found.push(token.to_owned());
         }
-        let names: Vec<&str> = token.split('_').collect();
-        for w in names.windows(3).filter(|w| w[0] == "rule") {
-            let family = w[1].to_ascii_uppercase();
-            if families.contains(family.as_str()) && w[2].chars().all(|c| c.is_ascii_digit()) {
-                found.push(format!("{family}-{}", w[2]));
+        // In a test's name: `fn sign_3_headers`, `fn rule_sign_3`.
+        let names: Vec<&str> = if text.contains("fn ") {
+            token.split('_').collect()
+        } else {
+            Vec::new()
+        };
+        for w in names.windows(2) {
+            let family = w[0].to_ascii_uppercase();
+            if families.contains(family.as_str())
+                && !w[1].is_empty()
+                && w[1].chars().all(|c| c.is_ascii_digit())
+            {
+                found.push(format!("{family}-{}", w[1]));
             }
         }
     }
@@ -169,6 +177,7 @@ mod tests {
         let rows: &[(&str, &[&str])] = &[
             ("// rule SIGN-3, KEY-2", &["SIGN-3", "KEY-2"]),
             ("fn rule_sign_6_order() {}", &["SIGN-6"]),
+            ("fn sign_3_then_key_2() {}", &["SIGN-3", "KEY-2"]),
             ("SHA-256, UTF-8, MY-KEY-2, SIGN-", &[]),
             ("key_1 and sign_2 are names", &[]),
         ];
