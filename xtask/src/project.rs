@@ -88,7 +88,10 @@ impl Project {
             .stderr(err)
             .status()
             .with_context(|| format!("start {program}"))?;
-        let text = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+        let logged = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
+        let text = logged
+            .split_once('\n')
+            .map_or(String::new(), |(_command, text)| text.to_owned());
         Ok(Finished {
             success: status.success(),
             text,

@@ -56,8 +56,15 @@ pub(super) fn closing_line(text: &str) -> Option<Count> {
     })
 }
 
-/// Counts artifacts of our own crates in cargo's JSON messages. `root` is the checkout.
-pub(super) fn own_artifacts(json: &str, root: &str) -> usize {
+/// Counts artifacts of our own crates in cargo's JSON messages that made a file ending in `ending`. `root` is the
+/// checkout.
+pub(super) fn own_artifacts(json: &str, root: &str, ending: &str) -> usize {
+    let made = |m: &Value| {
+        let files = m["filenames"].as_array().map_or(&[][..], Vec::as_slice);
+        files
+            .iter()
+            .any(|f| f.as_str().is_some_and(|f| f.ends_with(ending)))
+    };
     messages(json)
         .filter(|m| m["reason"] == "compiler-artifact")
         .filter(|m| {
@@ -65,7 +72,7 @@ pub(super) fn own_artifacts(json: &str, root: &str) -> usize {
                 .as_str()
                 .is_some_and(|p| p.starts_with(root))
         })
-        .filter(|m| m["target"]["kind"][0] != "custom-build")
+        .filter(|m| m["target"]["kind"][0] != "custom-build" && made(m))
         .count()
 }
 
@@ -144,12 +151,13 @@ mod tests {
 
     #[test]
     fn our_artifacts_are_told_from_others() {
-        let json = r#"{"reason":"compiler-artifact","manifest_path":"/p/a/Cargo.toml","target":{"kind":["lib"],"name":"a"}}
-{"reason":"compiler-artifact","manifest_path":"/p/b/Cargo.toml","target":{"kind":["bin"],"name":"b"},"executable":"/t/b"}
-{"reason":"compiler-artifact","manifest_path":"/q/c/Cargo.toml","target":{"kind":["lib"],"name":"c"}}
+        let json = r#"{"reason":"compiler-artifact","manifest_path":"/p/a/Cargo.toml","target":{"kind":["lib"],"name":"a"},"filenames":["/t/doc/a/index.html"]}
+{"reason":"compiler-artifact","manifest_path":"/p/b/Cargo.toml","target":{"kind":["bin"],"name":"b"},"executable":"/t/b","filenames":["/t/b.rmeta"]}
+{"reason":"compiler-artifact","manifest_path":"/q/c/Cargo.toml","target":{"kind":["lib"],"name":"c"},"filenames":["/t/c.rmeta"]}
 {"reason":"compiler-message","message":{"rendered":"warning: x\n"}}
 not json"#;
-        assert_eq!(own_artifacts(json, "/p"), 2);
+        assert_eq!(own_artifacts(json, "/p", ""), 2);
+        assert_eq!(own_artifacts(json, "/p", ".html"), 1);
         assert_eq!(rendered(json), "warning: x\n");
         assert_eq!(executables(json), [("b".to_owned(), "/t/b".to_owned())]);
     }

@@ -130,11 +130,8 @@ fn lint(project: &Project) -> Result<Ending> {
         "-D",
         "warnings",
     ]);
-    compiled(
-        project,
-        &project.run("lint", &mut clippy)?,
-        "clippy is not content",
-    )
+    let done = compiled(project.run("lint", &mut clippy)?, "clippy is not content")?;
+    Ok(artifacts(project, &done, "", "targets"))
 }
 
 fn doc(project: &Project) -> Result<Ending> {
@@ -147,25 +144,30 @@ fn doc(project: &Project) -> Result<Ending> {
         "--message-format=json",
     ])
     .env("RUSTDOCFLAGS", "-D warnings");
-    compiled(
-        project,
-        &project.run("doc", &mut doc)?,
+    let done = compiled(
+        project.run("doc", &mut doc)?,
         "the documentation does not build",
-    )
+    )?;
+    Ok(artifacts(project, &done, ".html", "crates"))
 }
 
-/// Judges a command that spoke cargo's JSON, by the targets of ours that came through it.
-fn compiled(project: &Project, done: &Finished, complaint: &str) -> Result<Ending> {
-    if !done.success {
-        eprintln!("{}", count::rendered(&done.text));
-        bail!("{complaint}");
+/// Goes on only if a command that spoke cargo's JSON succeeded; otherwise shows what the compiler said.
+fn compiled(done: Finished, complaint: &str) -> Result<Finished> {
+    if done.success {
+        return Ok(done);
     }
-    let passed = count::own_artifacts(&done.text, &project.root.to_string_lossy());
-    Ok(Ending::Ran(Count {
+    eprintln!("{}", count::rendered(&done.text));
+    bail!("{complaint}");
+}
+
+/// Counts the files of our own crates, with a certain ending, that a command made or found fresh.
+fn artifacts(project: &Project, done: &Finished, ending: &str, what: &str) -> Ending {
+    let passed = count::own_artifacts(&done.text, &project.root.to_string_lossy(), ending);
+    Ending::Ran(Count {
         passed,
         failed: 0,
-        what: "targets".to_owned(),
-    }))
+        what: what.to_owned(),
+    })
 }
 
 fn deny(project: &Project) -> Result<Ending> {
@@ -291,11 +293,10 @@ fn built(project: &Project, program: &str) -> Result<PathBuf> {
         "--bins",
         "--message-format=json",
     ]);
-    let done = project.run("build", &mut build)?;
-    if !done.success {
-        eprintln!("{}", count::rendered(&done.text));
-        bail!("the programs do not build");
-    }
+    let done = compiled(
+        project.run("build", &mut build)?,
+        "the programs do not build",
+    )?;
     let found = count::executables(&done.text)
         .into_iter()
         .find(|(name, _)| name == program);
