@@ -125,6 +125,7 @@ fn lint(project: &Project) -> Result<Ending> {
         "--quiet",
         "--workspace",
         "--all-targets",
+        "--keep-going",
         "--message-format=json",
         "--",
         "-D",
