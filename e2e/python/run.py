@@ -13,13 +13,14 @@ import subprocess
 import sys
 import threading
 
-HERE = pathlib.Path(__file__).parent
+import client
+
+VECTORS = pathlib.Path(__file__).resolve().parent.parent.parent / "protocol" / "vectors"
 READY_SECONDS = 30
 STOP_SECONDS = 30
 
 
-def one_run(binary, options):
-    """The number of things that went wrong."""
+def one_run(check, binary, options):
     print(f"--- mock-portal serve {' '.join(options)}", flush=True)
     portal = subprocess.Popen([binary, "serve", "--listen", "127.0.0.1:0", "--lab", "127.0.0.1:0", *options],
                               stdout=subprocess.PIPE, text=True)
@@ -28,18 +29,15 @@ def one_run(binary, options):
     try:
         ready = portal.stdout.readline()
         overdue.cancel()
-        if not ready:
-            print(f"FAIL  the portal printed no ready line within {READY_SECONDS} s (exit code {portal.wait()})")
-            return 1
-        client = subprocess.run([sys.executable, HERE / "client.py", "-", "--vectors", HERE.parent.parent / "protocol" / "vectors"],
-                                input=ready, text=True)
+        check.equal(f"the portal is ready within {READY_SECONDS} s", bool(ready), True)
+        if ready:
+            client.run(check, ready, VECTORS)
         portal.send_signal(signal.SIGTERM)
-        code = portal.wait(STOP_SECONDS)
-        print(f"{'FAIL' if code else 'ok'}    the portal ends with exit code {code} on SIGTERM", flush=True)
-        return bool(client.returncode) + bool(code)
-    except subprocess.TimeoutExpired:
-        print(f"FAIL  the portal still runs {STOP_SECONDS} s after SIGTERM")
-        return 1
+        try:
+            ended = portal.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            ended = f"still running after {STOP_SECONDS} s"
+        check.equal("the portal ends with exit code 0 on SIGTERM", ended, 0)
     finally:
         overdue.cancel()
         if portal.poll() is None:
@@ -51,8 +49,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--portal-binary", required=True, help="path of the mock-portal program")
     binary = parser.parse_args().portal_binary
-    wrong = sum(one_run(binary, options) for options in ([], ["--tls", "self-signed"]))
-    return 1 if wrong else 0
+    check = client.Checks()
+    for options in ([], ["--tls", "self-signed"]):
+        one_run(check, binary, options)
+    print(check.summary())
+    return 1 if check.failed else 0
 
 
 if __name__ == "__main__":
