@@ -61,12 +61,12 @@ def read_sha256(text):
 
 def read_time(text):
     """WIRE-6: RFC 3339 in UTC. In milliseconds since 1970."""
-    matches(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", text)
+    matches(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)", text)
     try:
         whole = datetime.datetime.strptime(text[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=datetime.timezone.utc)
     except ValueError as error:
         raise Refused(str(error)) from None
-    fraction = (text[20:-1] + "000")[:3] if text[19] == "." else "0"
+    fraction = (re.sub(r"\D.*", "", text[20:]) + "000")[:3] if text[19] == "." else "0"
     return int(whole.timestamp()) * 1000 + int(fraction)
 
 
@@ -84,6 +84,10 @@ def read_name(text):
 
 class Syntax(Refused):
     """Refused at the syntax step."""
+
+
+class OldProtocol(Refused):
+    """Refused with 426, between the two."""
 
 
 class Shape(Refused):
@@ -135,6 +139,13 @@ def whole_number(value):
         raise Shape("no whole number of 64 bits")
 
 
+def only(number):
+    def read(value):
+        if type(value) is not int or value != number:
+            raise Shape(f"not {number}")
+    return read
+
+
 def one_of(*words):
     def read(value):
         if value not in words:
@@ -175,13 +186,39 @@ def object_of(**members):
 STRING = text_of(any_text)
 TIME = text_of(read_time)
 SHA256 = text_of(read_sha256)
+
+
+def events_in_order(events):
+    list_of(EVENT, 100)(events)
+    last = log = 0
+    for event in events:
+        step, lines = event.get("step"), event.get("log_tail") or []
+        if event["sequence"] <= last:
+            raise Shape("numbers count from 1 and grow")
+        if event["state"] == "started" and step is None or event["state"] in ("unsupported", "refused") and step is not None:
+            raise Shape("a step where none is due, or none where one is")
+        last, log = event["sequence"], log + sum(len(line.encode()) for line in lines)
+    if log > 128 * 1024:
+        raise Shape("more than 128 KiB of log")
+
+
+def log_line(text):
+    if len(text.encode()) > 1024:
+        raise Shape("more than 1 KiB")
+
+
+EVENT = object_of(
+    sequence=whole_number, at=TIME, step=may_be_null(STRING), state=one_of("started", "succeeded", "failed", "unsupported", "refused"),
+    message=may_be_null(STRING), log_tail=may_be_null(list_of(text_of(log_line), 200)), reason=may_be_null(STRING),
+    result=may_be_null(lambda value: None))
 SHAPES = {
     "RotateKeyRequest": object_of(signing_key=text_of(read_base64, 32), sealing_key=text_of(read_base64, 32),
                                   proof=text_of(read_base64, 64)),
-    "OperationEvents": object_of(events=list_of(object_of(
-        sequence=whole_number, at=TIME, step=may_be_null(STRING),
-        state=one_of("started", "succeeded", "failed", "unsupported", "refused"), message=may_be_null(STRING),
-        log_tail=may_be_null(list_of(STRING, 200)), reason=may_be_null(STRING), result=may_be_null(lambda value: None)), 100)),
+    "OperationEvents": object_of(events=events_in_order),
+    "EnrollRequest": object_of(
+        protocol=only(1), token=STRING, cluster_id=text_of(read_id), node_name=text_of(read_name), server_id=whole_number,
+        signing_key=text_of(read_base64, 32), sealing_key=text_of(read_base64, 32), boot_image_sha256=SHA256,
+        agent_version=text_of(read_name), arch=one_of("amd64", "arm64")),
     "Manifest": object_of(
         version=text_of(read_name), created_at=TIME, floor=whole_number, template_engine=STRING,
         agent=object_of(version=STRING, artifacts=list_of(object_of(
@@ -199,6 +236,8 @@ SHAPES = {
 
 def read_shape(data, shape):
     value = read_json(data)
+    if shape == "EnrollRequest" and isinstance(value, dict) and type(value.get("protocol")) is int and value["protocol"] < 1:
+        raise OldProtocol()
     SHAPES[shape](value)
     return value
 
@@ -238,7 +277,11 @@ def good_signing_key(encoded):
 
 
 def good_sealing_key(encoded):
-    """KEY-1: the shared secret with it is not zero; libsodium refuses that itself."""
+    """KEY-1: canonical, on the curve (not its twist), and the shared secret with it is not zero, which libsodium refuses
+    itself."""
+    u = int.from_bytes(encoded, "little")
+    if u >= P or pow(u * (u * u + 486662 * u + 1), (P - 1) // 2, P) not in (0, 1):
+        return False
     try:
         sodium.crypto_scalarmult(hashlib.sha256(b"any secret key").digest(), encoded)
         return True
@@ -254,8 +297,8 @@ def canonical(method, path, timestamp, body, prefix=""):
 # --- signing.json --------------------------------------------------------------------------------------
 
 def check_sign_request(given):
-    dialect = {"base_path": "/agent/v1", "signed_prefix": "", "agent_id_header": "Pbx-Agent-Id",
-               "timestamp_header": "Pbx-Timestamp", "signature_header": "Pbx-Signature", **given.get("dialect", {})}
+    dialect = {"base_path": "/agent/v1", "signed_prefix": "", "header_agent_id": "Pbx-Agent-Id",
+               "header_timestamp": "Pbx-Timestamp", "header_signature": "Pbx-Signature", **given.get("dialect", {})}
     method, tail = {"sync": ("POST", "/sync"), "rotate-key": ("POST", "/rotate-key"),
                     "events": ("POST", f"/operations/{given.get('operation')}/events"),
                     "manifest": ("GET", f"/releases/{given.get('release')}/manifest")}[given["endpoint"]]
@@ -267,9 +310,9 @@ def check_sign_request(given):
     signature = sign(bytes.fromhex(given["seed_hex"]), signed)
     return {"url": base + path, "method": method, "path": path,
             "body_sha256": hashlib.sha256(given["body"].encode()).hexdigest(), "signed": signed.decode(),
-            "headers": {dialect["agent_id_header"]: given["agent_id"],
-                        dialect["timestamp_header"]: str(given["timestamp"]),
-                        dialect["signature_header"]: base64.b64encode(signature).decode()}}
+            "headers": {dialect["header_agent_id"]: given["agent_id"],
+                        dialect["header_timestamp"]: str(given["timestamp"]),
+                        dialect["header_signature"]: base64.b64encode(signature).decode()}}
 
 
 def verify_request(given):
@@ -442,6 +485,8 @@ def check_json(given):
         return {"step": "ok"}
     except Syntax:
         return {"step": "syntax"}
+    except OldProtocol:
+        return {"step": "protocol"}
     except Refused:
         return {"step": "shape"}
 

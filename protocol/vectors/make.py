@@ -147,8 +147,8 @@ def signing():
         for name, value in (("operation", operation), ("release", release), ("query", query), ("dialect", dialect)):
             if value:
                 given[name] = value
-        names = [dialect.get("agent_id_header", "Pbx-Agent-Id"), dialect.get("timestamp_header", "Pbx-Timestamp"),
-                 dialect.get("signature_header", "Pbx-Signature")]
+        names = [dialect.get("header_agent_id", "Pbx-Agent-Id"), dialect.get("header_timestamp", "Pbx-Timestamp"),
+                 dialect.get("header_signature", "Pbx-Signature")]
         topic.add("sign_request", "pynacl", rules, comment, given, {
             "url": base.removesuffix(base_path) + path, "method": method, "path": path,
             "body_sha256": hashlib.sha256(body.encode()).hexdigest(), "signed": signed.decode(),
@@ -183,8 +183,8 @@ def signing():
     sign_request("SIGN-2", "a bare question mark is a query", host, "sync", NOW, "{}", query="?")
     sign_request("SIGN-2 SIGN-3", "a dialect: another base path, a prefix of the signed bytes, other header names",
                  "https://host/prefix", "sync", NOW, "{}", dialect={
-                     "base_path": "/v2/nodes", "signed_prefix": "pbx-v2\n", "agent_id_header": "X-Node",
-                     "timestamp_header": "X-Time", "signature_header": "X-Sig"})
+                     "base_path": "/v2/nodes", "signed_prefix": "pbx-v2\n", "header_agent_id": "X-Node",
+                     "header_timestamp": "X-Time", "header_signature": "X-Sig"})
 
     path = "/agent/v1/sync"
     good = sign(key, canonical("POST", path, NOW, TYPICAL_REPORT))
@@ -493,15 +493,19 @@ def keys():
                     (scalar * curve.BASE + curve.TORSION[index]).encode(), True,
                     " (libsodium's function asks for the prime-order subgroup, its verification does not)")
 
-    def sealing_key(comment, encoded, accepted):
+    def sealing_key(comment, encoded, accepted, note=""):
         word = libsodium_multiplies(seed("agent sealing key"), encoded) is not None
-        assert word == accepted, comment
-        topic.add("sealing_key", "pynacl", "KEY-1 SEAL-6", comment, {"public_b64": b64(encoded)}, {"accepted": accepted},
+        assert word == accepted or note, comment
+        topic.add("sealing_key", "rule" if note else "pynacl", "KEY-1 SEAL-6", comment + note, {"public_b64": b64(encoded)}, {"accepted": accepted},
                   f"crypto_scalarmult: {'ok' if word else 'refused'}")
 
     sealing_key("a good key", sodium.crypto_scalarmult_base(secret), True)
     sealing_key("u = 9, the base point", (9).to_bytes(32, "little"), True)
-    sealing_key("u = 2, a point of the twist", (2).to_bytes(32, "little"), True)
+    sealing_key("u = 2 belongs to the twist, not to the curve: no secret key has it as its public key",
+                (2).to_bytes(32, "little"), False, " (libsodium multiplies it all the same)")
+    for encoded, what in (((curve.P + 9).to_bytes(32, "little"), "u = p + 9"),
+                          ((9 | 1 << 255).to_bytes(32, "little"), "u = 9 with the unused bit set")):
+        sealing_key(what + ", another spelling of the base point", encoded, False, " (libsodium multiplies it all the same)")
     for encoded, what in low_order_u():
         sealing_key(what, encoded, False)
 
@@ -864,6 +868,9 @@ def text():
     time("before the epoch", "1969-12-31T23:59:59Z", -1000)
     time("milliseconds", "2026-11-30T01:02:03.250Z", 1796000523250)
     time("one digit of a fraction", "2026-11-30T01:02:03.5Z", 1796000523500)
+    time("digits beyond the millisecond are cut off", "2026-11-30T01:02:03.999999999Z", 1796000523999)
+    time("UTC spelled as an offset", "2026-11-30T01:02:03+00:00", 1796000523000)
+    time("a point without digits", "2026-11-30T01:02:03.Z", None)
     time("a leap day", "2028-02-29T00:00:00Z", 1835395200000)
     time("no leap day", "2027-02-29T00:00:00Z", None)
     time("month 13", "2026-13-01T00:00:00Z", None)
@@ -893,7 +900,8 @@ def text():
 def json_bodies():
     topic = Topic("json", "JSON bodies: what the syntax step refuses and what the shape step refuses (KEY-2, WIRE-5, SIGN-6). "
                           "Both answer 400 invalid_request, but 426 comes between them.", {
-        "json": "The body of a request, read as `shape`: `ok`, or the step that refuses it first, `syntax` or `shape`.",
+        "json": "The body of a request, read as `shape`: `ok`, or the step that refuses it first: `syntax`, `protocol` (426, where the "
+                "lowest protocol spoken is 1) or `shape`.",
     })
     key = b64(seed("a key"))
     rotate = {"signing_key": key, "sealing_key": key, "proof": b64(seed("a key") * 2)}
@@ -980,6 +988,45 @@ def json_bodies():
     events("WIRE-5", "an unknown reason is tolerated", "ok", step=None, state="failed", reason="not_known_yet")
     body("KEY-2", "an object for the list", {"events": {}}, "shape", "OperationEvents")
     body("KEY-2", "null for the list", {"events": None}, "shape", "OperationEvents")
+
+    def numbered(count):
+        return {"events": [{"sequence": i, "at": event["at"], "step": "save", "state": "started"} for i in range(1, count + 1)]}
+
+    body("OPS-8", "100 events", numbered(100), "ok", "OperationEvents")
+    body("OPS-8", "101 events", numbered(101), "shape", "OperationEvents")
+    events("OPS-3", "200 lines of log", "ok", log_tail=["x"] * 200)
+    events("OPS-3", "201 lines of log", "shape", log_tail=["x"] * 201)
+    events("OPS-8", "a line of 1 KiB", "ok", log_tail=["x" * 1024])
+    events("OPS-8", "a line of one byte more", "shape", log_tail=["x" * 1025])
+    events("OPS-8", "a line of 1 KiB and one byte in 513 letters: bytes count, not letters", "shape", log_tail=["\u00e4" * 512 + "x"])
+    events("OPS-8", "events are numbered from 1", "shape", sequence=0)
+    events("OPS-8", "a number twice in one call", "shape", event, event)
+    events("OPS-8", "a step that starts needs its name", "shape", step=None)
+    events("OPS-5", "unsupported is said of a whole operation, not of a step", "shape", state="unsupported")
+
+    enrollment = {"protocol": 1, "token": "pbxe_Zk", "cluster_id": "clu_01J9", "node_name": "fsn1-server-1", "server_id": 42424242,
+                  "signing_key": key, "sealing_key": key, "boot_image_sha256": "ab" * 32, "agent_version": "1.4.0", "arch": "amd64"}
+
+    def protocol(comment, step, **changes):
+        body("SIGN-6", comment, {**enrollment, **changes}, step, "EnrollRequest")
+
+    protocol("a plain enrollment", "ok")
+    protocol("the protocol before the lowest", "protocol", protocol=0)
+    protocol("far below the lowest", "protocol", protocol=-5)
+    body("SIGN-6", "an old protocol comes before the shape", {"protocol": 0}, "protocol", "EnrollRequest")
+    body("SIGN-6", "syntax comes before an old protocol", '{"protocol":0,"protocol":0}', "syntax", "EnrollRequest")
+    body("SIGN-6", "an old protocol inside another object is not the body's", {"x": {"protocol": 0}}, "shape", "EnrollRequest")
+    body("SIGN-6", "an old protocol inside an array is not the body's", [{"protocol": 0}], "shape", "EnrollRequest")
+    protocol("above the highest", "shape", protocol=2)
+    protocol("a fraction", "shape", protocol=0.5)
+    protocol("a text", "shape", protocol="0")
+    protocol("null", "shape", protocol=None)
+    body("SIGN-6", "no protocol", {k: v for k, v in enrollment.items() if k != "protocol"}, "shape", "EnrollRequest")
+    protocol("a hash in capitals", "shape", boot_image_sha256="AB" * 32)
+    protocol("a node's name with ..", "shape", node_name="a..b")
+    protocol("a cluster's ID with a slash", "shape", cluster_id="a/b")
+    protocol("a server ID in a string", "shape", server_id="42424242")
+    protocol("an architecture nobody has", "shape", arch="riscv64")
     return topic
 
 
