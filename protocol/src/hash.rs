@@ -1,0 +1,94 @@
+//! SHA-256 and its spelling: exactly 64 lower-case hex digits (WIRE-6, KEY-2).
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest, Sha256};
+
+use crate::words::serde_by_text;
+
+/// A SHA-256, spelled as 64 lower-case hex digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sha256Hex([u8; 32]);
+
+/// A text that is not 64 lower-case hex digits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no SHA-256: it must be exactly 64 lower-case hex digits")]
+pub struct HashRefused(pub String);
+
+impl Sha256Hex {
+    /// The hash of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// Takes a hash computed elsewhere.
+    pub const fn from_bytes(hash: [u8; 32]) -> Self {
+        Self(hash)
+    }
+
+    /// The 32 bytes of the hash.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The 64 hex digits, as ASCII.
+    pub fn hex(&self) -> [u8; 64] {
+        let mut hex = [0; 64];
+        for (byte, pair) in self.0.iter().zip(hex.chunks_exact_mut(2)) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        hex
+    }
+}
+
+impl FromStr for Sha256Hex {
+    type Err = HashRefused;
+
+    fn from_str(text: &str) -> Result<Self, HashRefused> {
+        let mut hash = [0; 32];
+        match read_hex(text, &mut hash) {
+            true => Ok(Self(hash)),
+            false => Err(HashRefused(crate::id::shown(text).to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Sha256Hex {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, formatter)
+    }
+}
+
+impl fmt::Debug for Sha256Hex {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Sha256Hex({self})")
+    }
+}
+
+serde_by_text!(Sha256Hex, "a SHA-256 as 64 lower-case hex digits");
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Writes bytes as lower-case hex.
+pub(crate) fn write_hex(bytes: &[u8], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+}
+
+/// Reads exactly `into.len()` bytes of lower-case hex; false when the text is anything else (KEY-2).
+pub(crate) fn read_hex(text: &str, into: &mut [u8]) -> bool {
+    let digit = |b: u8| match b {
+        b'0'..=b'9' => Some(b - b'0'),
+        b'a'..=b'f' => Some(b - b'a' + 10),
+        _ => None,
+    };
+    text.len() == 2 * into.len()
+        && text.as_bytes().chunks_exact(2).zip(into).all(|(pair, byte)| match (digit(pair[0]), digit(pair[1])) {
+            (Some(high), Some(low)) => {
+                *byte = high << 4 | low;
+                true
+            }
+            _ => false,
+        })
+}
