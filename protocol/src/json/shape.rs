@@ -11,6 +11,7 @@ use serde::de::value::StrDeserializer;
 use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
+use serde_json::value::RawValue;
 
 use super::{JsonRefusal, push_index, push_member};
 
@@ -25,30 +26,37 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, JsonRefusal> {
     }
 }
 
-/// The whole number that the outermost object has under this name, if it is one.
-pub(super) fn outer_number(text: &str, name: &'static str) -> Option<i128> {
-    struct Outer(&'static str);
+/// The whole number that the outermost object has under this name, if it is one. Stops reading where it finds it.
+pub(super) fn outer_number(text: &str, name: &str) -> Option<i128> {
+    let mut found = None;
+    let outer = OuterNumber { name, found: &mut found };
+    // Stopping early is an error to the parser; what was found before it counts.
+    let _stopped = serde_json::Deserializer::from_str(text).deserialize_map(outer);
+    found
+}
 
-    impl<'de> Visitor<'de> for Outer {
-        type Value = Option<i128>;
+struct OuterNumber<'a> {
+    name: &'a str,
+    found: &'a mut Option<i128>,
+}
 
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            formatter.write_str("an object")
-        }
+impl<'de> Visitor<'de> for OuterNumber<'_> {
+    type Value = ();
 
-        fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
-            while let Some(name) = members.next_key::<std::borrow::Cow<'de, str>>()? {
-                if name == self.0 {
-                    let number = members.next_value::<&serde_json::value::RawValue>()?;
-                    return Ok(whole_number(number.get()));
-                }
-                members.next_value::<IgnoredAny>()?;
-            }
-            Ok(None)
-        }
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
     }
 
-    serde_json::Deserializer::from_str(text).deserialize_map(Outer(name)).unwrap_or(None)
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        while let Some(name) = members.next_key::<String>()? {
+            if name == self.name {
+                *self.found = whole_number(members.next_value::<&RawValue>()?.get());
+                return Ok(());
+            }
+            members.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
 }
 
 /// Reads a whole number of any size; one too large to hold becomes the largest, or the smallest.

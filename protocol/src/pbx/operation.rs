@@ -667,7 +667,7 @@ pub struct NodeForgetResult {
 }
 
 /// `POST /operations/{id}/events`: what happened, in order (OPS-8). Held to the limits of a call: 100 events, 200 lines a
-/// log, 1 KiB a line, 128 KiB of log.
+/// log, 1 KiB a line, 128 KiB of log. A number twice, or out of order, is for the portal to sort out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "EventsAsWritten")]
 pub struct OperationEvents {
