@@ -1,9 +1,8 @@
 //! The tiers: what each runs, and where its count comes from.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -268,14 +267,11 @@ fn python_client(project: &Project) -> Result<Ending> {
         Ok(python) => python,
         Err(why) => return Ok(Ending::NotRun(format!("{why:#}"))),
     };
-    let portal = Portal::serve(project, &built(project, "mock-portal")?)?;
     let mut client = Command::new(python);
-    client.arg("e2e/python_client.py").args([
-        "--agents-url",
-        &portal.agents_url,
-        "--lab-url",
-        &portal.lab_url,
-    ]);
+    client
+        .arg("e2e/python/run.py")
+        .arg("--portal-binary")
+        .arg(built(project, "mock-portal")?);
     checked(project.run("python-client", &mut client)?)
 }
 
@@ -316,56 +312,6 @@ fn built(project: &Project, program: &str) -> Result<PathBuf> {
     found
         .map(|(_, path)| PathBuf::from(path))
         .with_context(|| format!("cargo built no {program}"))
-}
-
-/// A mock portal on free ports, ended when dropped.
-struct Portal {
-    child: Child,
-    agents_url: String,
-    lab_url: String,
-}
-
-impl Portal {
-    fn serve(project: &Project, program: &Path) -> Result<Self> {
-        let log = fs::File::create(project.logs.join("mock-portal.log"))?;
-        let mut child = Command::new(program)
-            .args(["serve", "--listen", "127.0.0.1:0", "--lab", "127.0.0.1:0"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .context("start mock-portal")?;
-        let stdout = child
-            .stdout
-            .take()
-            .context("mock-portal's stdout is piped")?;
-        let mut portal = Self {
-            child,
-            agents_url: String::new(),
-            lab_url: String::new(),
-        };
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        let ready: Value =
-            serde_json::from_str(&line).with_context(|| format!("mock-portal said {line:?}"))?;
-        let url = |name: &str| {
-            ready[name]
-                .as_str()
-                .map(str::to_owned)
-                .with_context(|| format!("no {name} in {line}"))
-        };
-        portal.agents_url = url("agents_url")?;
-        portal.lab_url = url("lab_url")?;
-        Ok(portal)
-    }
-}
-
-impl Drop for Portal {
-    fn drop(&mut self) {
-        // It may have ended by itself; then there is nothing to end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn main_job(project: &Project) -> Result<Ending> {
