@@ -1,0 +1,287 @@
+//! One distribution of durations: HDR, 1 µs to 1 h, three significant digits.
+//!
+//! Every histogram has the same shape, so adding two is adding their counters: exact, in any order. Recording touches
+//! one counter; nothing grows. A longer value counts as an hour. It corrects nothing: what a stalled caller did not
+//! send is seen in lateness and in the sync deficit, not made up here (`// case L3`, `// case L7` in the tests).
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hdrhistogram::Histogram as Hdr;
+use hdrhistogram::serialization::{
+    Deserializer as HdrReader, Serializer as _, V2DeflateSerializer,
+};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer};
+use serde::ser::{self, Serialize, Serializer};
+
+use crate::micros::Micros;
+
+/// A distribution of durations.
+///
+/// In a file it is the base64 of HDR's V2 form, deflated: what HdrHistogram of any language reads. Unit: µs.
+#[derive(Clone, PartialEq)]
+pub struct Histogram(Hdr<u64>);
+
+/// The longest duration that is told apart from a longer one: an hour.
+pub const LONGEST: Micros = Micros::from_seconds(3_600);
+
+const DIGITS: u8 = 3;
+
+impl Histogram {
+    /// An empty one. Takes about 190 KiB, for good.
+    pub fn new() -> Self {
+        Histogram(
+            Hdr::new_with_bounds(1, LONGEST.0, DIGITS)
+                .expect("the bounds are constants that the constructor accepts"),
+        )
+    }
+
+    /// Counts one duration. Longer than [`LONGEST`] counts as that.
+    pub fn record(&mut self, value: Micros) {
+        self.0.saturating_record(value.0);
+    }
+
+    /// Adds what the other one counted, exactly.
+    pub fn add(&mut self, other: &Histogram) {
+        self.0
+            .add(&other.0)
+            .expect("every histogram has the same bounds");
+    }
+
+    /// How many durations were counted.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Whether none was.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The duration that the share `quantile` (0 to 1) of all did not exceed; none if none was counted.
+    pub fn quantile(&self, quantile: f64) -> Option<Micros> {
+        (!self.is_empty()).then(|| Micros(self.0.value_at_quantile(quantile.clamp(0.0, 1.0))))
+    }
+
+    /// The duration of the `rank`-th fastest, counted from 1; none if fewer were counted.
+    pub fn at_rank(&self, rank: u64) -> Option<Micros> {
+        if rank == 0 || rank > self.count() {
+            return None;
+        }
+        let mut seen = 0;
+        self.0
+            .iter_recorded()
+            .find(|step| {
+                seen += step.count_at_value();
+                seen >= rank
+            })
+            .map(|step| Micros(self.0.highest_equivalent(step.value_iterated_to())))
+    }
+
+    /// How many took at most `limit` (within the three digits).
+    pub fn count_within(&self, limit: Micros) -> u64 {
+        self.0.count_between(0, limit.0.min(LONGEST.0))
+    }
+
+    /// The longest; none if none was counted.
+    pub fn max(&self) -> Option<Micros> {
+        (!self.is_empty()).then(|| Micros(self.0.max()))
+    }
+
+    /// The mean; none if none was counted.
+    pub fn mean(&self) -> Option<Micros> {
+        (!self.is_empty()).then(|| Micros(self.0.mean().round() as u64))
+    }
+
+    /// Counts nothing any more, keeping its memory.
+    pub fn clear(&mut self) {
+        self.0.reset();
+    }
+
+    fn to_text(&self) -> Result<String, String> {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(&self.0, &mut bytes)
+            .map_err(|e| e.to_string())?;
+        Ok(STANDARD.encode(bytes))
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let bytes = STANDARD.decode(text).map_err(|e| e.to_string())?;
+        let read: Hdr<u64> = HdrReader::new()
+            .deserialize(&mut bytes.as_slice())
+            .map_err(|e| e.to_string())?;
+        // Counters of another shape would still add, but no longer exactly.
+        if (read.low(), read.high(), read.sigfig()) != (1, LONGEST.0, DIGITS) {
+            return Err(format!(
+                "its range is {} to {} with {} digits; this version keeps 1 to {} µs with {DIGITS}",
+                read.low(),
+                read.high(),
+                read.sigfig(),
+                LONGEST.0
+            ));
+        }
+        let mut histogram = Histogram::new();
+        histogram.0.add(&read).map_err(|e| e.to_string())?;
+        Ok(histogram)
+    }
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram::new()
+    }
+}
+
+impl fmt::Debug for Histogram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Histogram")
+            .field("count", &self.count())
+            .field("p50", &self.quantile(0.5))
+            .field("p99", &self.quantile(0.99))
+            .field("max", &self.max())
+            .finish()
+    }
+}
+
+impl Serialize for Histogram {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_text().map_err(ser::Error::custom)?)
+    }
+}
+
+impl<'de> Deserialize<'de> for Histogram {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Histogram::from_text(&text)
+            .map_err(|why| de::Error::custom(format_args!("not a histogram of this tool: {why}")))
+    }
+}
+
+impl JsonSchema for Histogram {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Histogram".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "contentEncoding": "base64",
+            "description": "HDR histogram in µs, V2 compressed form, 1 µs to 1 h with three significant digits",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn of(values: &[u64]) -> Histogram {
+        let mut histogram = Histogram::new();
+        for value in values {
+            histogram.record(Micros(*value));
+        }
+        histogram
+    }
+
+    #[test]
+    fn an_empty_one_has_no_figure() {
+        let empty = Histogram::new();
+        assert_eq!(empty.quantile(0.99), None);
+        assert_eq!((empty.max(), empty.mean()), (None, None));
+        assert_eq!(empty.at_rank(1), None);
+        assert_eq!(empty.count_within(LONGEST), 0);
+    }
+
+    #[test]
+    fn quantiles_are_within_three_digits() {
+        let thousand: Vec<u64> = (1..=1_000).map(|ms| ms * 1_000).collect();
+        let histogram = of(&thousand);
+        for (quantile, ms) in [(0.0, 1), (0.5, 500), (0.95, 950), (0.99, 990), (1.0, 1_000)] {
+            let figure = histogram.quantile(quantile).unwrap().0 as f64;
+            let due = f64::from(ms) * 1_000.0;
+            assert!(
+                (figure - due).abs() <= due / 1_000.0,
+                "p{quantile}: {figure} instead of {due}"
+            );
+        }
+        assert_eq!(histogram.at_rank(1_000), histogram.max());
+        assert_eq!(histogram.at_rank(1_001), None);
+        assert_eq!(histogram.count_within(Micros::from_ms(250)), 250);
+    }
+
+    #[test]
+    fn more_than_an_hour_counts_as_an_hour() {
+        let histogram = of(&[u64::MAX, 0]);
+        assert_eq!(histogram.count(), 2);
+        let longest = histogram.max().unwrap().0 as f64;
+        assert!((longest - LONGEST.0 as f64).abs() <= LONGEST.0 as f64 / 1_000.0);
+        assert_eq!(histogram.quantile(0.0), Some(Micros(0)));
+    }
+
+    // case L3, case L7: nothing is interpolated, a long wait counts once.
+    #[test]
+    fn one_recording_is_one_sample() {
+        let mut histogram = of(&[10; 99]);
+        histogram.record(Micros::from_seconds(30));
+        assert_eq!(histogram.count(), 100);
+        assert_eq!(histogram.quantile(0.99), Some(Micros(10)));
+    }
+
+    #[test]
+    fn another_shape_is_refused() {
+        let mut bytes = Vec::new();
+        V2DeflateSerializer::new()
+            .serialize(
+                &Hdr::<u64>::new_with_bounds(1, 1_000, 2).unwrap(),
+                &mut bytes,
+            )
+            .unwrap();
+        let text = serde_json::to_string(&STANDARD.encode(bytes)).unwrap();
+        let error = serde_json::from_str::<Histogram>(&text).unwrap_err();
+        assert!(error.to_string().contains("with 2 digits"), "{error}");
+        for broken in ["\"\"", "\"%\"", "\"AAAA\"", "7"] {
+            assert!(
+                serde_json::from_str::<Histogram>(broken).is_err(),
+                "{broken}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(values in prop::collection::vec(0..4_000_000_000_u64, 0..200)) {
+            let histogram = of(&values);
+            let text = serde_json::to_string(&histogram).unwrap();
+            let read: Histogram = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(&read, &histogram);
+            prop_assert_eq!(read.max(), histogram.max());
+            prop_assert_eq!(serde_json::to_string(&read).unwrap(), text);
+        }
+
+        #[test]
+        fn two_halves_added_are_the_whole(
+            values in prop::collection::vec((0..4_000_000_000_u64, any::<bool>()), 0..200),
+        ) {
+            let side = |left: bool| -> Vec<u64> {
+                values.iter().filter(|(_, l)| *l == left).map(|(v, _)| *v).collect()
+            };
+            let whole = of(&values.iter().map(|(v, _)| *v).collect::<Vec<_>>());
+            let (mut one, mut other) = (of(&side(true)), of(&side(false)));
+            let reversed = {
+                let mut sum = other.clone();
+                sum.add(&one);
+                sum
+            };
+            one.add(&other);
+            prop_assert_eq!(&one, &whole);
+            prop_assert_eq!(&reversed, &whole);
+            other.clear();
+            prop_assert_eq!(other, Histogram::new());
+        }
+    }
+}

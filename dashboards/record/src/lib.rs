@@ -1,0 +1,57 @@
+//! Words about a run: what is counted, how it is kept, what it comes to.
+//!
+//! Every output (progress lines, verdict, reports) is made from these types, so no two of them can disagree. Nothing
+//! here measures, waits or writes: a world fills a [`Recorder`], the parts merge exactly, and [`RunResult`] is the
+//! file that is left of a run. It knows `protocol` for the names of endpoints and codes, and nothing else of ours.
+//!
+//! How a run flows through the modules:
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`outcome`] | every way in which a request can end |
+//! | [`histogram`] | one distribution of durations |
+//! | [`samples`] | durations per endpoint and outcome, in fixed memory |
+//! | [`series`] | the run by the second |
+//! | [`account`] | nothing is lost: planned, started and ended add up, and agree with the portal's counters |
+//! | [`recorder`] | the three above behind one face, so that they cannot disagree |
+//! | [`fleet`] | what the fleet as a whole went through |
+//! | [`figures`] | what a person asks about it, computed from merged data |
+//! | [`result`] | the result file |
+//! | [`judgement`] | one expectation, judged |
+//! | [`verdict`] | one word and one exit code for it all |
+//! | [`snapshot`] | what a live screen or a progress line shows |
+//! | [`catalogue`] | the metrics, each named once |
+//! | [`label`] | closed sets of labels, and tables over them |
+//! | [`micros`] | the unit of time in all of it |
+
+pub mod account;
+pub mod catalogue;
+pub mod figures;
+pub mod fleet;
+pub mod histogram;
+pub mod judgement;
+pub mod label;
+pub mod micros;
+pub mod outcome;
+pub mod recorder;
+pub mod result;
+pub mod samples;
+pub mod series;
+pub mod snapshot;
+pub mod verdict;
+
+pub use account::{Account, AccountError, PortalCounters};
+pub use catalogue::Metric;
+pub use figures::Figures;
+pub use fleet::Fleet;
+pub use histogram::Histogram;
+pub use judgement::{Judgement, Quantity};
+pub use label::{ByLabel, Label};
+pub use micros::Micros;
+pub use outcome::{Class, Outcome};
+pub use recorder::Recorder;
+pub use result::{MergeError, RunResult};
+pub use samples::{ConnectTimes, Sample, Samples, TlsTimes};
+pub use series::Series;
+pub use snapshot::{Snapshot, progress_line};
+pub use verdict::{Decision, Exit, Findings, Verdict, decide};

@@ -1,0 +1,155 @@
+//! Account, series and samples behind one face: each request is told once, so the three cannot disagree.
+//!
+//! One a worker; they add up exactly. The account and the series hold the whole run, since they must agree with what
+//! the portal counted; the samples hold what was due inside the window, so warm-up is in no figure that is judged.
+
+use protocol::endpoint::Endpoint;
+
+use crate::account::Account;
+use crate::micros::{Micros, Window};
+use crate::samples::{Sample, Samples};
+use crate::series::{Gauge, Series};
+
+/// What one worker has counted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorder {
+    window: Window,
+    /// Whole run.
+    pub account: Account,
+    /// Whole run, by the second.
+    pub series: Series,
+    /// What was due inside the window.
+    pub samples: Samples,
+}
+
+impl Recorder {
+    /// An empty one that judges what is due inside `window`.
+    pub fn new(window: Window) -> Self {
+        Recorder {
+            window,
+            account: Account::default(),
+            series: Series::new(),
+            samples: Samples::default(),
+        }
+    }
+
+    /// A request is due at `intended`. Told when it becomes due, before it is started or dropped.
+    pub fn planned(&mut self, endpoint: Endpoint, intended: Micros) {
+        self.account.planned(endpoint);
+        self.series.planned(endpoint, intended);
+    }
+
+    /// A request that was due will not be started.
+    pub fn dropped(&mut self, endpoint: Endpoint) {
+        self.account.dropped(endpoint);
+    }
+
+    /// A request that was due is started.
+    pub fn started(&mut self, endpoint: Endpoint, at: Micros) {
+        self.account.started(endpoint);
+        self.series.started(endpoint, at);
+    }
+
+    /// A request that was started has ended.
+    pub fn ended(&mut self, sample: &Sample) {
+        self.account.ended(sample.endpoint, sample.outcome);
+        self.series
+            .done(sample.endpoint, sample.outcome, sample.ended);
+        if self.window.holds(sample.intended) {
+            self.samples.record(sample);
+        }
+    }
+
+    /// This second's reading of a gauge, from one worker of each shard.
+    pub fn gauge(&mut self, gauge: Gauge, at: Micros, reading: u64) {
+        self.series.gauge(gauge, at, reading);
+    }
+
+    /// Adds what another worker counted, exactly.
+    pub fn add(&mut self, other: &Recorder) {
+        self.account.add(&other.account);
+        self.series.add(&other.series);
+        self.samples.add(&other.samples);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::label::ByLabel;
+    use crate::outcome::Outcome;
+    use crate::samples::tests::any_sample;
+    use crate::series::Fate;
+
+    fn window() -> Window {
+        Window {
+            from: Micros::from_seconds(10),
+            until: Micros::from_seconds(3_000),
+        }
+    }
+
+    fn see(recorder: &mut Recorder, sample: &Sample) {
+        recorder.planned(sample.endpoint, sample.intended);
+        recorder.started(sample.endpoint, sample.started);
+        recorder.ended(sample);
+    }
+
+    #[test]
+    fn warm_up_is_accounted_for_and_not_judged() {
+        let at = |second| Sample {
+            endpoint: Endpoint::Sync,
+            outcome: Outcome::Ok,
+            intended: Micros::from_seconds(second),
+            started: Micros::from_seconds(second),
+            first_byte_out: None,
+            ended: Micros::from_seconds(second + 1),
+            connect: None,
+        };
+        let mut recorder = Recorder::new(window());
+        for second in [9, 10, 2_999, 3_000] {
+            see(&mut recorder, &at(second));
+        }
+        assert_eq!(recorder.account.total().started, 4);
+        assert_eq!(recorder.samples.count(Endpoint::Sync, Outcome::Ok), 2);
+        assert_eq!(recorder.series.done_in(10, Endpoint::Sync, Fate::Ok), 1);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        // case L3, case L24: each request is counted once, whatever it took and wherever it was counted.
+        #[test]
+        fn every_request_is_counted_once_in_each_of_the_three(
+            rows in prop::collection::vec((any_sample(), any::<bool>()), 0..60),
+        ) {
+            let mut whole = Recorder::new(window());
+            let mut halves = [whole.clone(), whole.clone()];
+            for (sample, half) in &rows {
+                see(&mut whole, sample);
+                see(&mut halves[usize::from(*half)], sample);
+            }
+            let [mut one, other] = halves;
+            one.add(&other);
+            prop_assert_eq!(&one, &whole);
+            prop_assert_eq!(whole.account.check(), []);
+
+            let series = &whole.series;
+            let done: u64 = (0..series.len())
+                .flat_map(|bucket| {
+                    let fates = move |endpoint| Fate::ALL.iter().map(move |f| (endpoint, *f));
+                    Endpoint::ALL.iter().flat_map(move |e| fates(*e))
+                        .map(move |(e, fate)| series.done_in(bucket, e, fate))
+                })
+                .sum();
+            prop_assert_eq!(done, rows.len() as u64);
+
+            let mut judged: ByLabel<Endpoint, u64> = ByLabel::default();
+            whole.samples.cells().for_each(|(endpoint, _, cell)| judged[endpoint] += cell.count);
+            let due = rows.iter().filter(|(s, _)| window().holds(s.intended)).count();
+            prop_assert_eq!(judged.total(), due as u64);
+            prop_assert_eq!(whole.samples.lateness.count(), due as u64);
+        }
+    }
+}

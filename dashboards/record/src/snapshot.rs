@@ -1,0 +1,386 @@
+//! The run at this second: what a live screen draws and a progress line says.
+//!
+//! A world makes one a second from its workers' counts. Percentiles here are of the last second alone, from small
+//! histograms that are emptied as they are read; they are for the eye. What is judged comes from the samples.
+
+use std::fmt::Write as _;
+
+use hdrhistogram::Histogram as Hdr;
+use serde::{Deserialize, Serialize};
+
+use protocol::endpoint::Endpoint;
+
+use crate::account::Account;
+use crate::histogram::LONGEST;
+use crate::judgement::{Judgement, grouped};
+use crate::label::{ByLabel, Label};
+use crate::micros::Micros;
+use crate::outcome::Outcome;
+use crate::samples::Sample;
+use crate::series::Gauge;
+use crate::verdict::Verdict;
+
+/// The run at one second.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// How long it has run.
+    pub at: Micros,
+    /// How long it will.
+    pub duration: Micros,
+    /// Agents in the scenario.
+    pub agents: u64,
+    /// Agents that hold an identity.
+    pub enrolled: u64,
+    /// What the fleet is right now.
+    pub gauges: ByLabel<Gauge, u64>,
+    /// Where every request went so far.
+    pub account: Account,
+    /// The last second, by endpoint.
+    pub last_second: ByLabel<Endpoint, Rate>,
+    /// How late the generator was in the last second; none if it had nothing to do.
+    pub lateness: Option<Percentiles>,
+    /// What is expected, as it stands so far.
+    pub judgements: Vec<Judgement>,
+}
+
+/// The last second of one endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Rate {
+    /// Requests that were due.
+    pub planned: u64,
+    /// Requests that were started.
+    pub started: u64,
+    /// Requests that got what they asked for.
+    pub successes: u64,
+    /// Intended → last byte of those; none without any.
+    pub response: Option<Percentiles>,
+}
+
+/// A distribution for the eye: two significant digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Half of them took no longer.
+    pub p50: Micros,
+    /// 95 % of them took no longer.
+    pub p95: Micros,
+    /// 99 % of them took no longer.
+    pub p99: Micros,
+}
+
+/// What one worker saw in the second that runs. Emptied every second; never part of a result.
+#[derive(Debug, Clone)]
+pub struct Recent {
+    endpoints: ByLabel<Endpoint, RecentEndpoint>,
+    lateness: Window,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+struct RecentEndpoint {
+    planned: u64,
+    started: u64,
+    successes: u64,
+    response: Window,
+}
+
+/// A histogram of two digits that takes its memory when it is first used.
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Window(Option<Hdr<u32>>);
+
+impl Recent {
+    /// An empty one.
+    pub fn new() -> Self {
+        Recent {
+            endpoints: ByLabel::default(),
+            lateness: Window::default(),
+        }
+    }
+
+    /// A request is due.
+    pub fn planned(&mut self, endpoint: Endpoint) {
+        self.endpoints[endpoint].planned += 1;
+    }
+
+    /// A request is started.
+    pub fn started(&mut self, endpoint: Endpoint) {
+        self.endpoints[endpoint].started += 1;
+    }
+
+    /// A request has ended.
+    pub fn ended(&mut self, sample: &Sample) {
+        self.lateness.record(sample.started.since(sample.intended));
+        if sample.outcome.is_success() {
+            let recent = &mut self.endpoints[sample.endpoint];
+            recent.successes += 1;
+            recent.response.record(sample.ended.since(sample.intended));
+        }
+    }
+
+    /// Adds what another worker saw in the same second.
+    pub fn add(&mut self, other: &Recent) {
+        for (endpoint, theirs) in other.endpoints.iter() {
+            let mine = &mut self.endpoints[endpoint];
+            mine.planned += theirs.planned;
+            mine.started += theirs.started;
+            mine.successes += theirs.successes;
+            mine.response.add(&theirs.response);
+        }
+        self.lateness.add(&other.lateness);
+    }
+
+    /// What was seen, by endpoint, and how late the generator was; and begins the next second.
+    pub fn take(&mut self) -> (ByLabel<Endpoint, Rate>, Option<Percentiles>) {
+        let mut rates: ByLabel<Endpoint, Rate> = ByLabel::default();
+        for (endpoint, recent) in self.endpoints.iter_mut() {
+            rates[endpoint] = Rate {
+                planned: std::mem::take(&mut recent.planned),
+                started: std::mem::take(&mut recent.started),
+                successes: std::mem::take(&mut recent.successes),
+                response: recent.response.take(),
+            };
+        }
+        (rates, self.lateness.take())
+    }
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Recent::new()
+    }
+}
+
+impl Window {
+    fn histogram(&mut self) -> &mut Hdr<u32> {
+        self.0.get_or_insert_with(|| {
+            Hdr::new_with_bounds(1, LONGEST.0, 2)
+                .expect("the bounds are constants that the constructor accepts")
+        })
+    }
+
+    fn record(&mut self, value: Micros) {
+        self.histogram().saturating_record(value.0);
+    }
+
+    fn add(&mut self, other: &Window) {
+        if let Some(theirs) = &other.0 {
+            self.histogram()
+                .add(theirs)
+                .expect("every window has the same bounds");
+        }
+    }
+
+    fn take(&mut self) -> Option<Percentiles> {
+        let histogram = self.0.as_mut().filter(|h| !h.is_empty())?;
+        let at = |quantile| Micros(histogram.value_at_quantile(quantile));
+        let percentiles = Percentiles {
+            p50: at(0.5),
+            p95: at(0.95),
+            p99: at(0.99),
+        };
+        histogram.reset();
+        Some(percentiles)
+    }
+}
+
+/// The longest progress line.
+const COLUMNS_MAX: usize = 120;
+
+/// The run at this second in one plain line of at most 120 columns, without control characters:
+/// `30s/120s 1,000/1,000 enrolled | 33/s p50 1.2 ms p99 4.1 ms | ok 1,930, replayed 2 | late p99 1.1 ms | 3 of 9 hold`.
+pub fn progress_line(snapshot: &Snapshot) -> String {
+    let mut line = format!(
+        "{:.0}s/{:.0}s {}/{} enrolled",
+        snapshot.at.as_seconds().floor(),
+        snapshot.duration.as_seconds(),
+        grouped(snapshot.enrolled),
+        grouped(snapshot.agents),
+    );
+    for (gauge, word) in [
+        (Gauge::BackingOff, "backing off"),
+        (Gauge::Idle, "idle"),
+        (Gauge::Down, "down"),
+    ] {
+        if snapshot.gauges[gauge] > 0 {
+            let _ = write!(line, ", {} {word}", grouped(snapshot.gauges[gauge]));
+        }
+    }
+    let mut parts = vec![line, rates(snapshot), outcomes(snapshot)];
+    if let Some(late) = snapshot.lateness {
+        parts.push(format!("late p99 {}", late.p99));
+    }
+    if !snapshot.judgements.is_empty() {
+        parts.push(standing(&snapshot.judgements));
+    }
+    fitted(parts)
+}
+
+/// What was done in the last second, and how long syncs took.
+fn rates(snapshot: &Snapshot) -> String {
+    let successes: u64 = snapshot
+        .last_second
+        .values()
+        .map(|rate| rate.successes)
+        .sum();
+    let mut text = format!("{}/s", grouped(successes));
+    if let Some(sync) = snapshot.last_second[Endpoint::Sync].response {
+        let _ = write!(text, " sync p50 {} p99 {}", sync.p50, sync.p99);
+    }
+    text
+}
+
+/// Successes so far and what else came, the most frequent first.
+fn outcomes(snapshot: &Snapshot) -> String {
+    let total = snapshot.account.total();
+    let mut text = format!("ok {}", grouped(total.successes()));
+    let mut others: Vec<(Outcome, u64)> = total
+        .ended
+        .iter()
+        .filter(|(outcome, count)| !outcome.is_success() && **count > 0)
+        .map(|(outcome, count)| (outcome, *count))
+        .collect();
+    others.sort_by_key(|(outcome, count)| (std::cmp::Reverse(*count), outcome.index()));
+    for (outcome, count) in others.iter().take(2) {
+        let _ = write!(text, ", {outcome} {}", grouped(*count));
+    }
+    let rest: u64 = others.iter().skip(2).map(|(_, count)| count).sum();
+    if rest > 0 {
+        let _ = write!(text, ", other {}", grouped(rest));
+    }
+    text
+}
+
+fn standing(judgements: &[Judgement]) -> String {
+    let hold = judgements
+        .iter()
+        .filter(|judgement| judgement.verdict == Verdict::Pass)
+        .count();
+    format!("{hold} of {} hold", judgements.len())
+}
+
+/// The parts with bars between them; the last ones are left out where the line would get too long.
+fn fitted(parts: Vec<String>) -> String {
+    let mut line = String::new();
+    for part in parts {
+        let separator = if line.is_empty() { "" } else { " | " };
+        if line.chars().count() + separator.len() + part.chars().count() > COLUMNS_MAX {
+            break;
+        }
+        line.push_str(separator);
+        line.push_str(&part);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::problem::ProblemCode;
+
+    use super::*;
+    use crate::judgement::{Bound, Quantity};
+
+    fn sample(outcome: Outcome, started_ms: u64, ended_ms: u64) -> Sample {
+        Sample {
+            endpoint: Endpoint::Sync,
+            outcome,
+            intended: Micros::ZERO,
+            started: Micros::from_ms(started_ms),
+            first_byte_out: None,
+            ended: Micros::from_ms(ended_ms),
+            connect: None,
+        }
+    }
+
+    fn judgement(verdict: Verdict) -> Judgement {
+        Judgement {
+            text: String::new(),
+            verdict,
+            figure: None,
+            bound: Bound::AtMost(Quantity::Count(0)),
+            place: String::new(),
+        }
+    }
+
+    /// The 30th second of a run that mostly goes well.
+    fn snapshot() -> Snapshot {
+        let mut snapshot = Snapshot {
+            at: Micros(30_700_000),
+            duration: Micros::from_seconds(120),
+            agents: 1_000,
+            enrolled: 998,
+            ..Snapshot::default()
+        };
+        snapshot.gauges[Gauge::BackingOff] = 2;
+        for (outcome, count) in [
+            (Outcome::Ok, 1_930),
+            (Outcome::Problem(ProblemCode::Replayed), 3),
+            (Outcome::Reset, 2),
+            (Outcome::Dns, 1),
+        ] {
+            for _ in 0..count {
+                snapshot.account.planned(Endpoint::Sync);
+                snapshot.account.started(Endpoint::Sync);
+                snapshot.account.ended(Endpoint::Sync, outcome);
+            }
+        }
+        let mut recent = Recent::new();
+        for _ in 0..33 {
+            recent.ended(&sample(Outcome::Ok, 1, 4));
+        }
+        (snapshot.last_second, snapshot.lateness) = recent.take();
+        snapshot.judgements = vec![judgement(Verdict::Pass), judgement(Verdict::NoData)];
+        snapshot
+    }
+
+    #[test]
+    fn a_progress_line_says_how_it_stands() {
+        assert_eq!(
+            progress_line(&snapshot()),
+            "30s/120s 998/1,000 enrolled, 2 backing off | 33/s sync p50 4.02 ms p99 4.02 ms | ok 1,930, replayed 3, reset 2, \
+             other 1"
+        );
+        assert_eq!(
+            progress_line(&Snapshot::default()),
+            "0s/0s 0/0 enrolled | 0/s | ok 0"
+        );
+        let short = Snapshot {
+            account: Account::default(),
+            ..snapshot()
+        };
+        assert!(
+            progress_line(&short).ends_with("| ok 0 | late p99 1 ms | 1 of 2 hold"),
+            "{}",
+            progress_line(&short)
+        );
+    }
+
+    // case L42: nothing a log could be garbled by.
+    #[test]
+    fn a_progress_line_is_plain_and_short_however_large_the_fleet() {
+        let mut huge = snapshot();
+        huge.agents = u64::MAX;
+        huge.enrolled = u64::MAX;
+        huge.at = Micros(u64::MAX);
+        for gauge in Gauge::ALL {
+            huge.gauges[*gauge] = u64::MAX;
+        }
+        for line in [progress_line(&huge), progress_line(&snapshot())] {
+            assert!(line.chars().count() <= COLUMNS_MAX, "{line}");
+            assert!(!line.chars().any(char::is_control), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_begins_empty() {
+        let mut recent = Recent::new();
+        recent.planned(Endpoint::Sync);
+        recent.started(Endpoint::Sync);
+        recent.ended(&sample(Outcome::TimedOutAnswer, 0, 30_000));
+        let mut sum = recent.clone();
+        sum.add(&recent);
+        let (rates, lateness) = sum.take();
+        let sync = rates[Endpoint::Sync];
+        assert_eq!((sync.planned, sync.started, sync.successes), (2, 2, 0));
+        assert_eq!(sync.response, None);
+        assert!(lateness.is_some());
+        assert_eq!(sum.take(), (ByLabel::default(), None));
+    }
+}
