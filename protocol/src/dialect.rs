@@ -120,23 +120,43 @@ impl Dialect {
         let members = [
             ("member_code", &self.member_code),
             ("member_portal_time", &self.member_portal_time),
-            ("member_retry_after_seconds", &self.member_retry_after_seconds),
+            (
+                "member_retry_after_seconds",
+                &self.member_retry_after_seconds,
+            ),
         ];
-        let refused = |member, value: &str, why| Some(DialectRefused { member, value: value.to_owned(), why });
+        let refused = |member, value: &str, why| {
+            Some(DialectRefused {
+                member,
+                value: value.to_owned(),
+                why,
+            })
+        };
         if !is_base_path(&self.base_path) {
-            return refused("base_path", &self.base_path, "it must begin with / and not end with it, without ? and #");
+            return refused(
+                "base_path",
+                &self.base_path,
+                "it must begin with / and not end with it, without ? and #",
+            );
         }
         for (at, (member, name)) in headers.into_iter().enumerate() {
             if !is_header_name(name) {
                 return refused(member, name, "it must be a header name");
             }
-            if headers[..at].iter().any(|(_, before)| before.eq_ignore_ascii_case(name)) {
+            if headers[..at]
+                .iter()
+                .any(|(_, before)| before.eq_ignore_ascii_case(name))
+            {
                 return refused(member, name, "another header has that name");
             }
         }
         for (at, (member, name)) in members.into_iter().enumerate() {
             if name.is_empty() || FIXED_MEMBERS.contains(&name.as_str()) {
-                return refused(member, name, "it must not be empty, nor type, title, status, detail or release");
+                return refused(
+                    member,
+                    name,
+                    "it must not be empty, nor type, title, status, detail or release",
+                );
             }
             if members[..at].iter().any(|(_, before)| *before == name) {
                 return refused(member, name, "another member has that name");
@@ -147,13 +167,18 @@ impl Dialect {
 }
 
 fn is_base_path(path: &str) -> bool {
-    let plain = path.bytes().all(|b| b.is_ascii_graphic() && b != b'?' && b != b'#');
+    let plain = path
+        .bytes()
+        .all(|b| b.is_ascii_graphic() && b != b'?' && b != b'#');
     path.is_empty() || (plain && path.starts_with('/') && !path.ends_with('/'))
 }
 
 /// RFC 9110, 5.6.2: a token.
 fn is_header_name(name: &str) -> bool {
-    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
 #[cfg(test)]
@@ -170,7 +195,10 @@ mod tests {
         let other = read(r#"{"base_path": "", "header_signature": "X-Sig"}"#).unwrap();
         assert_eq!((other.base_path(), other.header_signature()), ("", "X-Sig"));
         assert_eq!(other.header_timestamp(), "Pbx-Timestamp");
-        assert_eq!(read(&serde_json::to_string(&other).unwrap()).unwrap(), other);
+        assert_eq!(
+            read(&serde_json::to_string(&other).unwrap()).unwrap(),
+            other
+        );
     }
 
     #[test]
@@ -180,7 +208,10 @@ mod tests {
             (r#"{"base_path": "agent"}"#, "base_path"),
             (r#"{"base_path": "/agent/"}"#, "base_path"),
             (r#"{"base_path": "/agent?x"}"#, "base_path"),
-            (r#"{"header_timestamp": "Pbx Timestamp"}"#, "header_timestamp"),
+            (
+                r#"{"header_timestamp": "Pbx Timestamp"}"#,
+                "header_timestamp",
+            ),
             (r#"{"header_timestamp": "pbx-signature"}"#, "another header"),
             (r#"{"member_code": "detail"}"#, "member_code"),
             (r#"{"member_code": "portal_time"}"#, "another member"),

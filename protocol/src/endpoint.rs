@@ -56,7 +56,9 @@ impl Endpoint {
     pub const fn authentication(self) -> Authentication {
         match self {
             Self::Enroll => Authentication::Token,
-            Self::Sync | Self::Events | Self::Manifest | Self::RotateKey => Authentication::Signature,
+            Self::Sync | Self::Events | Self::Manifest | Self::RotateKey => {
+                Authentication::Signature
+            }
             Self::CheckIn => Authentication::ApiKey,
         }
     }
@@ -99,17 +101,28 @@ pub struct Route {
 impl Route {
     /// A route to an endpoint whose path names nothing.
     pub fn plain(endpoint: Endpoint) -> Self {
-        Self { endpoint, operation: None, release: None, has_query: false }
+        Self {
+            endpoint,
+            operation: None,
+            release: None,
+            has_query: false,
+        }
     }
 
     /// The route to an operation's events.
     pub fn events(operation: OperationId) -> Self {
-        Self { operation: Some(operation), ..Self::plain(Endpoint::Events) }
+        Self {
+            operation: Some(operation),
+            ..Self::plain(Endpoint::Events)
+        }
     }
 
     /// The route to a release's manifest.
     pub fn manifest(release: ReleaseVersion) -> Self {
-        Self { release: Some(release), ..Self::plain(Endpoint::Manifest) }
+        Self {
+            release: Some(release),
+            ..Self::plain(Endpoint::Manifest)
+        }
     }
 
     /// The path to ask for and to sign: what follows the configured base URL (SIGN-2), without a query.
@@ -170,5 +183,108 @@ impl Endpoint {
             Self::Manifest => ReleaseVersion::from_str(named).ok().map(Route::manifest),
             Self::Enroll | Self::Sync | Self::RotateKey | Self::CheckIn => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dialects() -> [Dialect; 3] {
+        [
+            r#"{}"#,
+            r#"{"base_path": ""}"#,
+            r#"{"base_path": "/x/agents/v9"}"#,
+        ]
+        .map(|json| serde_json::from_str(json).expect("a dialect"))
+    }
+
+    #[test]
+    fn every_path_leads_back_to_its_endpoint() {
+        for dialect in dialects() {
+            for endpoint in Endpoint::ALL {
+                let to = match endpoint {
+                    Endpoint::Events => Route::events("op_1".parse().unwrap()),
+                    Endpoint::Manifest => Route::manifest("2026.11.1".parse().unwrap()),
+                    _ => Route::plain(*endpoint),
+                };
+                let path = to.path(&dialect);
+                assert_eq!(
+                    route(&dialect, endpoint.method(), &path),
+                    Ok(to.clone()),
+                    "{path}"
+                );
+                // A query does not lose the route: the portal refuses it later (SIGN-2, SIGN-6).
+                let queried = Route {
+                    has_query: true,
+                    ..to
+                };
+                assert_eq!(
+                    route(&dialect, endpoint.method(), &format!("{path}?")),
+                    Ok(queried),
+                    "{path}?"
+                );
+                let allow = endpoint.method();
+                let other = if allow == "GET" { "POST" } else { "GET" };
+                for method in [other, "HEAD", "post", ""] {
+                    assert_eq!(
+                        route(&dialect, method, &path),
+                        Err(RouteRefusal::MethodNotAllowed { allow })
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_has_no_route_sign_6_file_8_file_18() {
+        for path in [
+            "",
+            "/",
+            "/agent/v1",
+            "/agent/v1/",
+            "/agent/v1/sync/",
+            "/agent/v1//sync",
+            "/agent/v1/Sync",
+            "/agent/v1/sync%20",
+            "/agent/v2/sync",
+            "/sync",
+            "/agent/v1/operations//events",
+            "/agent/v1/operations/a/b/events",
+            "/agent/v1/operations/../events",
+            "/agent/v1/operations/a%2Fb/events",
+            "/agent/v1/operations/events",
+            "/agent/v1/releases/../manifest",
+            "/agent/v1/releases/.1/manifest",
+            "/agent/v1/releases/1/manifest/",
+            "/agent/v1/api/v1/agents",
+            "https://example/agent/v1/sync",
+        ] {
+            assert_eq!(
+                route(&Dialect::default(), "POST", path),
+                Err(RouteRefusal::NotFound),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_endpoint_proves_itself_in_its_way() {
+        let proofs: Vec<_> = Endpoint::ALL
+            .iter()
+            .map(|endpoint| (endpoint.label(), endpoint.authentication()))
+            .collect();
+        use Authentication::{ApiKey, Signature, Token};
+        assert_eq!(
+            proofs,
+            [
+                ("enroll", Token),
+                ("sync", Signature),
+                ("events", Signature),
+                ("manifest", Signature),
+                ("rotate-key", Signature),
+                ("check-in", ApiKey),
+            ]
+        );
     }
 }

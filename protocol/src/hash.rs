@@ -73,7 +73,9 @@ const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
 /// Writes bytes as lower-case hex.
 pub(crate) fn write_hex(bytes: &[u8], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(formatter, "{byte:02x}"))
+    bytes
+        .iter()
+        .try_for_each(|byte| write!(formatter, "{byte:02x}"))
 }
 
 /// Reads exactly `into.len()` bytes of lower-case hex; false when the text is anything else (KEY-2).
@@ -84,11 +86,38 @@ pub(crate) fn read_hex(text: &str, into: &mut [u8]) -> bool {
         _ => None,
     };
     text.len() == 2 * into.len()
-        && text.as_bytes().chunks_exact(2).zip(into).all(|(pair, byte)| match (digit(pair[0]), digit(pair[1])) {
-            (Some(high), Some(low)) => {
-                *byte = high << 4 | low;
-                true
-            }
-            _ => false,
-        })
+        && text
+            .as_bytes()
+            .chunks_exact(2)
+            .zip(into)
+            .all(|(pair, byte)| match (digit(pair[0]), digit(pair[1])) {
+                (Some(high), Some(low)) => {
+                    *byte = high << 4 | low;
+                    true
+                }
+                _ => false,
+            })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF_NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+
+    #[test]
+    fn a_hash_has_one_spelling_wire_6_key_2() {
+        let hash = Sha256Hex::of(b"");
+        assert_eq!(hash.to_string(), OF_NOTHING);
+        assert_eq!(hash.hex(), OF_NOTHING.as_bytes());
+        assert_eq!(OF_NOTHING.parse(), Ok(hash));
+        for text in [
+            &OF_NOTHING.to_uppercase(),
+            &OF_NOTHING[1..],
+            &format!("{OF_NOTHING}0"),
+            &OF_NOTHING.replace('e', "g"),
+        ] {
+            assert!(text.parse::<Sha256Hex>().is_err(), "{text}");
+        }
+    }
 }

@@ -29,7 +29,8 @@ pub struct IdRefused {
 /// The alphabet of IDs that the portal gives (FILE-8, SIGN-7).
 const ID_ALPHABET: &str = "1 to 64 of A-Z a-z 0-9 _ -";
 /// The alphabet of names that become a path or an object's name (FILE-18).
-const NAME_ALPHABET: &str = "1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit, without \"..\"";
+const NAME_ALPHABET: &str =
+    "1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit, without \"..\"";
 /// The alphabet of a snapshot's name: FILE-18's, but longer, because k3s appends node and time to the name it is given.
 const SNAPSHOT_ALPHABET: &str =
     "1 to 200 of A-Z a-z 0-9 . _ -, beginning with a letter or digit, without \"..\"";
@@ -43,13 +44,18 @@ pub(crate) fn shown(value: &str) -> &str {
 }
 
 fn is_id(text: &str) -> bool {
-    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    (1..=64).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 fn is_name_of(text: &str, length_max: usize) -> bool {
     (1..=length_max).contains(&text.len())
         && text.as_bytes()[0].is_ascii_alphanumeric()
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
         && !text.contains("..")
 }
 
@@ -260,7 +266,9 @@ pub struct EnrollmentToken(Zeroizing<String>);
 
 /// A text that cannot be an enrollment token. Does not repeat it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the enrollment token is refused: it must be 1 to 512 characters without control characters")]
+#[error(
+    "the enrollment token is refused: it must be 1 to 512 characters without control characters"
+)]
 pub struct TokenRefused;
 
 impl EnrollmentToken {
@@ -268,7 +276,11 @@ impl EnrollmentToken {
     pub fn new(text: impl Into<String>) -> Result<Self, TokenRefused> {
         let text = Zeroizing::new(text.into());
         let fits = (1..=512).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-        if fits { Ok(Self(text)) } else { Err(TokenRefused) }
+        if fits {
+            Ok(Self(text))
+        } else {
+            Err(TokenRefused)
+        }
     }
 
     /// The token itself, for the wire and for the portal's look-up.
@@ -305,7 +317,112 @@ impl Serialize for EnrollmentToken {
 
 impl<'de> Deserialize<'de> for EnrollmentToken {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer
-            .deserialize_str(crate::words::WordVisitor { expecting: "a token", read: |text: &str| Self::new(text) })
+        deserializer.deserialize_str(crate::words::WordVisitor {
+            expecting: "a token",
+            read: |text: &str| Self::new(text),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_the_portal_have_their_alphabet_file_8_sign_7() {
+        let longest = "x".repeat(64);
+        let too_long = "x".repeat(65);
+        for (text, is_id) in [
+            ("agt_01J9", true),
+            ("-", true),
+            (longest.as_str(), true),
+            ("", false),
+            (too_long.as_str(), false),
+            ("op.1", false),
+            ("../../etc/passwd", false),
+            ("op/1", false),
+            ("op 1", false),
+            ("op\n", false),
+            ("öp", false),
+        ] {
+            assert_eq!(
+                OperationId::new(text).is_ok(),
+                is_id,
+                "{text:?} as an operation's ID"
+            );
+            assert_eq!(
+                AgentId::new(text).is_ok(),
+                is_id,
+                "{text:?} as an agent's ID"
+            );
+        }
+    }
+
+    #[test]
+    fn names_that_become_paths_have_theirs_file_18() {
+        let longest = "x".repeat(63);
+        let too_long = "x".repeat(64);
+        for (text, is_name) in [
+            ("2026.11.1", true),
+            ("pbx-2026.11.1-amd64.efi", true),
+            (longest.as_str(), true),
+            ("", false),
+            (too_long.as_str(), false),
+            (".hidden", false),
+            ("-rf", false),
+            ("a..b", false),
+            ("a/b", false),
+            ("a\\b", false),
+            ("a\0", false),
+            ("ä", false),
+        ] {
+            let found = [
+                ReleaseVersion::new(text).is_ok(),
+                AgentVersion::new(text).is_ok(),
+                NodeName::new(text).is_ok(),
+                AddonName::new(text).is_ok(),
+                EntryName::new(text).is_ok(),
+                ManifestName::new(text).is_ok(),
+                SnapshotName::new(text).is_ok() && text.len() <= 63,
+            ];
+            assert_eq!(found, [is_name; 7], "{text:?}");
+        }
+        assert!(SnapshotName::new("x".repeat(200)).is_ok());
+        assert!(SnapshotName::new("x".repeat(201)).is_err());
+    }
+
+    #[test]
+    fn an_error_shows_the_name_and_not_all_of_a_long_one() {
+        let error = AddonName::new("../".repeat(1000)).unwrap_err();
+        assert_eq!(error.value.len(), 80);
+        let text = error.to_string();
+        assert!(
+            text.starts_with("add-on name \"../../") && text.contains("A-Z a-z 0-9"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_key_id_is_the_beginning_of_a_hash() {
+        let id = KeyId::of(&[0; 32]);
+        assert_eq!(id.to_string(), "66687aadf862bd77"); // of SHA-256 of 32 zero bytes
+        assert_eq!("66687aadf862bd77".parse(), Ok(id));
+        for text in [
+            "66687AADF862BD77",
+            "66687aadf862bd7",
+            "66687aadf862bd770",
+            "",
+        ] {
+            assert!(text.parse::<KeyId>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_written_to_the_wire_and_nowhere_else() {
+        let token = EnrollmentToken::new("pbxe_geheim").unwrap();
+        assert!(!format!("{token:?}").contains("geheim"));
+        assert_eq!(serde_json::to_string(&token).unwrap(), r#""pbxe_geheim""#);
+        let error = serde_json::from_str::<EnrollmentToken>("\"pbxe_geheim\\u0000\"").unwrap_err();
+        assert!(!error.to_string().contains("geheim"), "{error}");
     }
 }

@@ -59,7 +59,9 @@ impl TryFrom<u64> for ProtocolVersion {
 
     fn try_from(number: u64) -> Result<Self, UnspokenProtocol> {
         match u32::try_from(number) {
-            Ok(version) if (Self::LOWEST.0..=Self::CURRENT.0).contains(&version) => Ok(Self(version)),
+            Ok(version) if (Self::LOWEST.0..=Self::CURRENT.0).contains(&version) => {
+                Ok(Self(version))
+            }
             _ => Err(UnspokenProtocol(number)),
         }
     }
@@ -73,7 +75,9 @@ impl From<ProtocolVersion> for u32 {
 
 /// A value as raw JSON, as it is kept for its second stage.
 pub(crate) fn raw<T: Serialize>(value: &T) -> Arc<RawValue> {
-    serde_json::value::to_raw_value(value).map(Arc::from).expect("the types of the wire always encode")
+    serde_json::value::to_raw_value(value)
+        .map(Arc::from)
+        .expect("the types of the wire always encode")
 }
 
 /// Whether two raw texts are the same, byte for byte.

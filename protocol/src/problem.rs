@@ -172,3 +172,88 @@ impl Problem {
         headers
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_the_status_of_the_table_wire_4() {
+        let mut by_status = std::collections::BTreeMap::<u16, Vec<&str>>::new();
+        for code in ProblemCode::ALL {
+            by_status
+                .entry(code.status())
+                .or_default()
+                .push(code.as_str());
+            assert_eq!(code.as_str().parse(), Ok(*code));
+        }
+        let found: Vec<_> = by_status
+            .into_iter()
+            .map(|(status, codes)| (status, codes.join(" ")))
+            .collect();
+        let table = [
+            (400, "invalid_request replayed invalid_key"),
+            (
+                401,
+                "bad_signature unknown_agent revoked invalid_token token_used token_expired server_mismatch",
+            ),
+            (404, "not_found"),
+            (405, "method_not_allowed"),
+            (409, "clock_skew image_mismatch conflict"),
+            (413, "body_too_large"),
+            (415, "unsupported_media_type"),
+            (426, "protocol_too_old"),
+            (429, "too_many_requests"),
+            (503, "internal"),
+        ];
+        assert_eq!(
+            found,
+            table.map(|(status, codes)| (status, codes.to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_problem_is_rfc_9457_with_its_members_wire_4() {
+        let problem = Problem {
+            portal_time: Some("2026-11-30T01:02:03Z".parse().unwrap()),
+            ..Problem::new(ProblemCode::ClockSkew, "61 s behind")
+        };
+        let expected = serde_json::json!({
+            "type": "about:blank", "title": "Clock skew", "status": 409, "code": "clock_skew", "detail": "61 s behind",
+            "portal_time": "2026-11-30T01:02:03Z",
+        });
+        let written: Value = serde_json::from_slice(&problem.encode(&Dialect::default())).unwrap();
+        assert_eq!(written, expected);
+
+        let dialect =
+            serde_json::from_str(r#"{"member_code": "err", "member_retry_after_seconds": "wait"}"#)
+                .unwrap();
+        let problem = Problem {
+            retry_after_seconds: Some(7),
+            ..Problem::new(ProblemCode::TooManyRequests, "too fast")
+        };
+        let written: Value = serde_json::from_slice(&problem.encode(&dialect)).unwrap();
+        assert_eq!(
+            (&written["err"], &written["wait"]),
+            (&"too_many_requests".into(), &7.into())
+        );
+        assert_eq!(problem.headers(), [("Retry-After", "7".to_owned())]);
+    }
+
+    #[test]
+    fn a_status_brings_its_header() {
+        for code in ProblemCode::ALL {
+            let names: Vec<_> = Problem::new(*code, "")
+                .headers()
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect();
+            let expected: &[&str] = match code.status() {
+                401 => &["WWW-Authenticate"],
+                426 => &["Upgrade"],
+                _ => &[],
+            };
+            assert_eq!(names, expected, "{code}");
+        }
+    }
+}

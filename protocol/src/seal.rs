@@ -39,7 +39,10 @@ pub struct Sealed<T = SecretText> {
 impl<T> Sealed<T> {
     /// Takes the bytes of a box: ephemeral public key, tag, ciphertext.
     pub fn from_bytes(ciphertext: impl Into<Arc<[u8]>>) -> Self {
-        Self { ciphertext: ciphertext.into(), inside: PhantomData }
+        Self {
+            ciphertext: ciphertext.into(),
+            inside: PhantomData,
+        }
     }
 
     /// The bytes of the box.
@@ -116,7 +119,11 @@ impl SealingSecretKey {
 
 impl fmt::Debug for SealingSecretKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "SealingSecretKey({}, private half redacted)", self.public().key_id())
+        write!(
+            formatter,
+            "SealingSecretKey({}, private half redacted)",
+            self.public().key_id()
+        )
     }
 }
 
@@ -184,7 +191,10 @@ impl fmt::Debug for Secret {
 
 impl<T> Clone for Sealed<T> {
     fn clone(&self) -> Self {
-        Self { ciphertext: Arc::clone(&self.ciphertext), inside: PhantomData }
+        Self {
+            ciphertext: Arc::clone(&self.ciphertext),
+            inside: PhantomData,
+        }
     }
 }
 
@@ -332,7 +342,9 @@ pub(crate) fn first_in_clear(document: &Value, places: SecretPlaces) -> Option<S
         };
         match (value, *name) {
             (Value::Object(members), "*") => members.iter().any(|(name, value)| below(name, value)),
-            (Value::Object(members), name) => members.get(name).is_some_and(|value| below(name, value)),
+            (Value::Object(members), name) => {
+                members.get(name).is_some_and(|value| below(name, value))
+            }
             (Value::Array(items), "*") => items.iter().enumerate().any(|(at, item)| {
                 let length = path.len();
                 crate::json::push_index(path, at);
@@ -354,12 +366,16 @@ pub(crate) fn first_in_clear(document: &Value, places: SecretPlaces) -> Option<S
 /// Whether the key is of low order, on the curve or its twist, in any spelling: eight times such a point is nothing, so
 /// every shared secret with it is zero. What libsodium keeps a list of encodings for.
 fn is_low_order(public: &[u8; 32]) -> bool {
-    MontgomeryPoint(*public).mul_bits_be([true, false, false, false].into_iter()).to_bytes() == [0; 32]
+    MontgomeryPoint(*public)
+        .mul_bits_be([true, false, false, false].into_iter())
+        .to_bytes()
+        == [0; 32]
 }
 
 /// Whether the little-endian number is below p = 2²⁵⁵ − 19, that is, the only spelling of its coordinate (KEY-1).
 fn is_canonical(public: &[u8; 32]) -> bool {
-    let ones_above_the_lowest_byte = public[31] == 0x7f && public[1..31].iter().all(|byte| *byte == 0xff);
+    let ones_above_the_lowest_byte =
+        public[31] == 0x7f && public[1..31].iter().all(|byte| *byte == 0xff);
     public[31] <= 0x7f && !(ones_above_the_lowest_byte && public[0] >= 0xed)
 }
 
@@ -379,10 +395,230 @@ impl<R: CryptoRng> crypto_box::aead::rand_core::RngCore for Draw<'_, R> {
         self.0.fill_bytes(into);
     }
 
-    fn try_fill_bytes(&mut self, into: &mut [u8]) -> Result<(), crypto_box::aead::rand_core::Error> {
+    fn try_fill_bytes(
+        &mut self,
+        into: &mut [u8],
+    ) -> Result<(), crypto_box::aead::rand_core::Error> {
         self.0.fill_bytes(into);
         Ok(())
     }
 }
 
 impl<R: CryptoRng> crypto_box::aead::rand_core::CryptoRng for Draw<'_, R> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::SeedableRng as _;
+
+    const SECRET: &str = "canary-7f3a";
+
+    fn key(seed: u8) -> SealingSecretKey {
+        SealingSecretKey::from_seed([seed; 32])
+    }
+
+    fn sealed_to(recipient: &SealingSecretKey) -> Sealed {
+        seal(
+            &recipient.public(),
+            SECRET.as_bytes(),
+            &mut ChaCha8Rng::seed_from_u64(1),
+        )
+    }
+
+    #[test]
+    fn only_the_recipient_opens_and_only_what_was_sealed_seal_3() {
+        let sealed = sealed_to(&key(1));
+        assert_eq!(key(1).open(&sealed).unwrap().expose_text(), Some(SECRET));
+        assert_eq!(
+            key(2).open(&sealed).unwrap_err(),
+            Unopenable::Authentication
+        );
+        for at in 0..sealed.as_bytes().len() {
+            let mut changed = sealed.as_bytes().to_vec();
+            changed[at] ^= 1;
+            assert!(
+                key(1)
+                    .open(&Sealed::<SecretText>::from_bytes(changed))
+                    .is_err(),
+                "byte {at}"
+            );
+        }
+        for length in 0..OVERHEAD_BYTES {
+            let cut = Sealed::<SecretText>::from_bytes(&sealed.as_bytes()[..length]);
+            assert_eq!(key(1).open(&cut).unwrap_err(), Unopenable::TooShort);
+        }
+    }
+
+    #[test]
+    fn chance_is_the_callers() {
+        assert_eq!(sealed_to(&key(1)), sealed_to(&key(1)));
+        let other: Sealed = seal(
+            &key(1).public(),
+            SECRET.as_bytes(),
+            &mut ChaCha8Rng::seed_from_u64(2),
+        );
+        assert_ne!(sealed_to(&key(1)), other);
+    }
+
+    #[test]
+    fn a_secret_is_the_wrapper_and_nothing_else_seal_2() {
+        let right = serde_json::to_string(&sealed_to(&key(1))).unwrap();
+        assert!(right.starts_with(r#"{"sealed":""#), "{right}");
+        assert_eq!(
+            serde_json::from_str::<Sealed>(&right).unwrap(),
+            sealed_to(&key(1))
+        );
+        assert!(
+            serde_json::from_str::<Sealed>(r#"{"sealed":""}"#).is_ok(),
+            "the right shape that does not open"
+        );
+        for text in [
+            r#""canary-7f3a""#,
+            r#"{"sealed":"canary-7f3a"}"#,
+            r#"{"sealed":"AAA"}"#,
+            r#"{"sealed":"AAB="}"#,
+            r#"{"sealed":"AA-_"}"#,
+            r#"{"sealed":"AAAA","canary-7f3a":1}"#,
+            r#"{"canary-7f3a":1,"sealed":"AAAA"}"#,
+            r#"{"canary-7f3a":"AAAA"}"#,
+            r#"{"sealed":{"canary-7f3a":1}}"#,
+            r#"{"sealed":["canary-7f3a"]}"#,
+            r#"{"sealed":73737}"#,
+            r#"{"sealed":null}"#,
+            r#"{"Sealed":"AAAA"}"#,
+            r#"["AAAA"]"#,
+            "{}",
+            "null",
+            "true",
+            "73737",
+            "-73737",
+            "7.3737",
+        ] {
+            for error in [
+                serde_json::from_str::<Sealed>(text)
+                    .map_err(|error| error.to_string())
+                    .unwrap_err(),
+                crate::json::parse::<Sealed>(text.as_bytes())
+                    .map_err(|error| error.to_string())
+                    .unwrap_err(),
+            ] {
+                assert!(
+                    !error.contains("7f3a") && !error.contains("737"),
+                    "{text} is repeated: {error}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_secret_in_clear_is_found_behind_another_mistake_seal_2() {
+        const PLACES: SecretPlaces = &[&["a", "b"], &["list", "*", "secrets", "*"]];
+        for (document, field) in [
+            (r#"{"a":{"b":"clear"}}"#, Some("a.b")),
+            (r#"{"a":{"b":null}}"#, Some("a.b")),
+            (
+                r#"{"a":{"b":{"sealed":"AAAA"}},"list":[{"secrets":{"x":{"sealed":"AAAA"},"y":1}}]}"#,
+                Some("list[0].secrets.y"),
+            ),
+            (
+                r#"{"list":[1,{"secrets":[]},{"secrets":{"x":""}}]}"#,
+                Some("list[2].secrets.x"),
+            ),
+            (r#"{"a":{"b":{"sealed":"AAAA"}},"list":[]}"#, None),
+            (r#"{"a":"clear"}"#, None),
+            ("{}", None),
+            ("[]", None),
+        ] {
+            let found = first_in_clear(&serde_json::from_str(document).unwrap(), PLACES);
+            assert_eq!(found.as_deref(), field, "{document}");
+        }
+    }
+
+    /// The seven low-order encodings that libsodium lists, each with and without the bit that X25519 ignores.
+    fn low_order() -> Vec<[u8; 32]> {
+        let order_8 = |text: &str| {
+            let mut bytes = [0; 32];
+            assert!(crate::hash::read_hex(text, &mut bytes));
+            bytes
+        };
+        let near_p = |first: u8| {
+            let mut bytes = [0xff; 32];
+            (bytes[0], bytes[31]) = (first, 0x7f);
+            bytes
+        };
+        let mut one = [0; 32];
+        one[0] = 1;
+        let listed = [
+            [0; 32],
+            one,
+            order_8("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+            order_8("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
+            near_p(0xec),
+            near_p(0xed),
+            near_p(0xee),
+        ];
+        listed
+            .into_iter()
+            .flat_map(|bytes| {
+                let mut with_bit = bytes;
+                with_bit[31] |= 0x80;
+                [bytes, with_bit]
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_low_order_ephemeral_key_is_refused_before_opening_seal_6() {
+        for ephemeral in low_order() {
+            // What such a box would be if its shared secret, zero, were taken: everybody can make it.
+            let mut ciphertext = ephemeral.to_vec();
+            ciphertext.extend([0; 32]);
+            let sealed = Sealed::<SecretText>::from_bytes(ciphertext);
+            assert_eq!(
+                key(1).open(&sealed).unwrap_err(),
+                Unopenable::LowOrder,
+                "{ephemeral:02x?}"
+            );
+        }
+    }
+
+    #[test]
+    fn weak_sealing_keys_are_refused_key_1() {
+        for public in low_order() {
+            assert_eq!(
+                SealingPublicKey(public).checked(),
+                Err(WeakKey::SmallOrder),
+                "{public:02x?}"
+            );
+        }
+        let mut not_canonical = key(1).public();
+        not_canonical.0[31] |= 0x80;
+        assert_eq!(not_canonical.checked(), Err(WeakKey::NotCanonical));
+        let mut nine = [0xff; 32]; // u = p + 9, the base point
+        (nine[0], nine[31]) = (0xf6, 0x7f);
+        assert_eq!(SealingPublicKey(nine).checked(), Err(WeakKey::NotCanonical));
+        let mut two = [0; 32];
+        two[0] = 2;
+        assert_eq!(
+            SealingPublicKey(two).checked(),
+            Err(WeakKey::NotOnCurve),
+            "u = 2 lies on the twist"
+        );
+        for seed in 0..50 {
+            assert_eq!(key(seed).public().checked(), Ok(key(seed).public()));
+        }
+    }
+
+    #[test]
+    fn nothing_secret_prints_seal_4() {
+        let opened = key(1).open(&sealed_to(&key(1))).unwrap();
+        assert_eq!(format!("{opened:?}"), "Secret(redacted)");
+        assert_eq!(format!("{:?}", sealed_to(&key(1))), "sealed, 59 bytes");
+        let printed = format!("{:?}", key(7));
+        assert!(
+            printed.contains("redacted") && !printed.contains("7, 7") && !printed.contains("0707"),
+            "{printed}"
+        );
+    }
+}

@@ -16,7 +16,11 @@ impl UnixSeconds {
     pub fn parse(text: &str) -> Option<Self> {
         let digits = (1..=10).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
         let spelled_once = text == "0" || !text.starts_with('0');
-        if digits && spelled_once { text.parse().ok().map(Self) } else { None }
+        if digits && spelled_once {
+            text.parse().ok().map(Self)
+        } else {
+            None
+        }
     }
 }
 
@@ -62,7 +66,9 @@ impl FromStr for Timestamp {
     type Err = TimeRefused;
 
     fn from_str(text: &str) -> Result<Self, TimeRefused> {
-        read_rfc3339(text.as_bytes()).map(Self).ok_or_else(|| TimeRefused(crate::id::shown(text).to_owned()))
+        read_rfc3339(text.as_bytes())
+            .map(Self)
+            .ok_or_else(|| TimeRefused(crate::id::shown(text).to_owned()))
     }
 }
 
@@ -72,7 +78,10 @@ impl fmt::Display for Timestamp {
         let (year, month, day) = date_of(seconds.div_euclid(86_400));
         let of_day = seconds.rem_euclid(86_400);
         let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-        write!(formatter, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        write!(
+            formatter,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
+        )?;
         match self.0.rem_euclid(1000) {
             0 => formatter.write_str("Z"),
             ms => write!(formatter, ".{ms:03}Z"),
@@ -92,7 +101,9 @@ serde_by_text!(Timestamp, "a time as RFC 3339 UTC");
 fn read_rfc3339(text: &[u8]) -> Option<i64> {
     let number = |at: usize, length: usize| {
         let digits = text.get(at..at + length)?;
-        digits.iter().try_fold(0_i64, |sum, b| b.is_ascii_digit().then(|| sum * 10 + i64::from(b - b'0')))
+        digits.iter().try_fold(0_i64, |sum, b| {
+            b.is_ascii_digit().then(|| sum * 10 + i64::from(b - b'0'))
+        })
     };
     let is = |at: usize, byte: u8| text.get(at) == Some(&byte);
     if !(is(4, b'-') && is(7, b'-') && is(10, b'T') && is(13, b':') && is(16, b':')) {
@@ -114,9 +125,17 @@ fn read_rfc3339(text: &[u8]) -> Option<i64> {
 
 /// Milliseconds of an optional `.digits`, and what follows it.
 fn read_fraction(text: &[u8]) -> Option<(i64, &[u8])> {
-    let Some(text) = text.strip_prefix(b".") else { return Some((0, text)) };
+    let Some(text) = text.strip_prefix(b".") else {
+        return Some((0, text));
+    };
     let length = text.iter().take_while(|b| b.is_ascii_digit()).count();
-    let digit = |at: usize| if at < length { i64::from(text[at] - b'0') } else { 0 };
+    let digit = |at: usize| {
+        if at < length {
+            i64::from(text[at] - b'0')
+        } else {
+            0
+        }
+    };
     (length > 0).then(|| (digit(0) * 100 + digit(1) * 10 + digit(2), &text[length..]))
 }
 
@@ -151,4 +170,80 @@ fn date_of(days: i64) -> (i64, i64, i64) {
     let day = of_year - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
     (era * 400 + year + i64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_signatures_timestamp_is_digits_only_key_2() {
+        for (text, seconds) in [
+            ("0", Some(0)),
+            ("9", Some(9)),
+            ("1796000523", Some(1_796_000_523)),
+            ("9999999999", Some(9_999_999_999)),
+            ("", None),
+            ("00", None),
+            ("01796000523", None),
+            ("+1", None),
+            ("-1", None),
+            ("1.0", None),
+            (" 1", None),
+            ("10000000000", None),
+            ("١", None),
+        ] {
+            assert_eq!(
+                UnixSeconds::parse(text),
+                seconds.map(UnixSeconds),
+                "{text:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_other_time_is_rfc_3339_utc_wire_6() {
+        for (text, written) in [
+            ("2026-11-30T01:02:03Z", Some("2026-11-30T01:02:03Z")),
+            ("2026-11-30T01:02:03+00:00", Some("2026-11-30T01:02:03Z")),
+            ("2026-11-30T01:02:03.5Z", Some("2026-11-30T01:02:03.500Z")),
+            ("2026-11-30T01:02:03.0009Z", Some("2026-11-30T01:02:03Z")),
+            ("0000-01-01T00:00:00Z", Some("0000-01-01T00:00:00Z")),
+            ("9999-12-31T23:59:59.999Z", Some("9999-12-31T23:59:59.999Z")),
+            ("2016-12-31T23:59:60Z", Some("2017-01-01T00:00:00Z")),
+            ("2000-02-29T00:00:00Z", Some("2000-02-29T00:00:00Z")),
+            ("1900-02-29T00:00:00Z", None),
+            ("2026-04-31T00:00:00Z", None),
+            ("2026-11-30T12:59:60Z", None),
+            ("2026-11-30T01:02:03-00:00", None),
+            ("2026-11-30T02:02:03+01:00", None),
+            ("2026-11-30t01:02:03z", None),
+            ("2026-11-30 01:02:03Z", None),
+            ("2026-11-30T01:02Z", None),
+            ("2026-11-30T01:02:03.Z", None),
+            ("2026-11-30T01:02:03ZZ", None),
+            ("+2026-11-30T01:02:03Z", None),
+            ("2026-11-30T01:02:03é", None),
+        ] {
+            let read = text.parse::<Timestamp>().ok().map(|time| time.to_string());
+            assert_eq!(read.as_deref(), written, "{text:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_time_is_read_as_it_was_written(ms in Timestamp::MIN.0..=Timestamp::MAX.0) {
+            let time = Timestamp::from_unix_ms(ms);
+            prop_assert_eq!(time.to_string().parse(), Ok(time));
+        }
+
+        /// Another library's calendar says the same.
+        #[test]
+        fn a_time_is_what_jiff_says(ms in -62_000_000_000_000_i64..=253_000_000_000_000) {
+            let theirs = jiff::Timestamp::from_millisecond(ms).unwrap();
+            prop_assert_eq!(theirs.to_string().parse(), Ok(Timestamp(ms)));
+            prop_assert_eq!(Timestamp(ms).to_string().parse::<jiff::Timestamp>().unwrap(), theirs);
+        }
+    }
 }

@@ -90,7 +90,11 @@ impl ReleaseKeys {
     /// These keys, at most [`RELEASE_KEYS_MAX`].
     pub fn new(keys: impl IntoIterator<Item = VerifyingKey>) -> Result<Self, TooManyKeys> {
         let keys: Vec<_> = keys.into_iter().collect();
-        if keys.len() > RELEASE_KEYS_MAX { Err(TooManyKeys(keys.len())) } else { Ok(Self(keys)) }
+        if keys.len() > RELEASE_KEYS_MAX {
+            Err(TooManyKeys(keys.len()))
+        } else {
+            Ok(Self(keys))
+        }
     }
 
     /// The IDs of the keys, in their order (CMD-4).
@@ -114,19 +118,31 @@ impl ReleaseKeys {
             return Err(ManifestRejected::NoReleaseKeys);
         }
         if signed.payload_type != PAYLOAD_TYPE {
-            return Err(ManifestRejected::PayloadType(crate::id::shown(&signed.payload_type).to_owned()));
+            return Err(ManifestRejected::PayloadType(
+                crate::id::shown(&signed.payload_type).to_owned(),
+            ));
         }
         if signed.signatures.len() > MANIFEST_SIGNATURES_MAX {
             return Err(ManifestRejected::TooManySignatures(signed.signatures.len()));
         }
         let bytes = pae(&signed.payload_type, &signed.payload);
-        let mut signatures = signed.signatures.iter().filter_map(|signature| <[u8; 64]>::try_from(&*signature.sig).ok());
-        if !signatures.any(|signature| self.0.iter().any(|key| key.verify(&bytes, &Signature(signature)))) {
+        let mut signatures = signed
+            .signatures
+            .iter()
+            .filter_map(|signature| <[u8; 64]>::try_from(&*signature.sig).ok());
+        if !signatures.any(|signature| {
+            self.0
+                .iter()
+                .any(|key| key.verify(&bytes, &Signature(signature)))
+        }) {
             return Err(ManifestRejected::Signature);
         }
         let manifest: Manifest = json::parse(&signed.payload).map_err(ManifestRejected::Payload)?;
         if manifest.version != *expected {
-            return Err(ManifestRejected::OtherRelease { expected: expected.clone(), named: manifest.version });
+            return Err(ManifestRejected::OtherRelease {
+                expected: expected.clone(),
+                named: manifest.version,
+            });
         }
         Ok(Verified(Arc::new(manifest)))
     }
@@ -168,7 +184,12 @@ pub fn sign_manifest(key: &SigningKey, payload: impl Into<Arc<[u8]>>) -> SignedM
 /// DSSE's pre-authentication encoding: `DSSEv1 SP len(type) SP type SP len(payload) SP payload`, lengths in bytes as
 /// decimal.
 pub fn pae(payload_type: &str, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len()).into_bytes();
+    let mut bytes = format!(
+        "DSSEv1 {} {payload_type} {} ",
+        payload_type.len(),
+        payload.len()
+    )
+    .into_bytes();
     bytes.extend_from_slice(payload);
     bytes
 }
@@ -177,16 +198,188 @@ pub fn pae(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 pub(crate) mod base64_text {
     use super::*;
 
-    pub(crate) fn serialize<S: Serializer>(bytes: &Arc<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        bytes: &Arc<[u8]>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&BASE64.encode(bytes))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[u8]>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<[u8]>, D::Error> {
         deserializer.deserialize_str(crate::words::WordVisitor {
             expecting: "standard base64 with padding",
             read: |text: &str| {
-                BASE64.decode(text).map(Arc::from).map_err(|_| "not standard base64 with padding, canonical")
+                BASE64
+                    .decode(text)
+                    .map(Arc::from)
+                    .map_err(|_| "not standard base64 with padding, canonical")
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn key(seed: u8) -> SigningKey {
+        SigningKey::from_seed([seed; 32])
+    }
+
+    fn keys(seeds: &[u8]) -> ReleaseKeys {
+        let keys = seeds
+            .iter()
+            .map(|seed| VerifyingKey::parse(&key(*seed).public()).unwrap());
+        ReleaseKeys::new(keys).unwrap()
+    }
+
+    fn payload(version: &str) -> Vec<u8> {
+        let manifest = json!({
+            "version": version, "created_at": "2026-11-30T01:02:03Z", "floor": 12, "template_engine": "minijinja",
+            "agent": {"version": "1.4.0", "artifacts": []}, "image": {"k3s_version": "v1.34.1+k3s1", "artifacts": []},
+            "addons": [],
+        });
+        serde_json::to_vec(&manifest).unwrap()
+    }
+
+    fn release() -> ReleaseVersion {
+        "2026.11.1".parse().unwrap()
+    }
+
+    #[test]
+    fn a_manifest_counts_only_as_a_release_keys_word_upd_4_upd_6_sync_4() {
+        let right = sign_manifest(&key(1), payload("2026.11.1"));
+        let changed = |change: fn(&mut SignedManifest)| {
+            let mut signed = right.clone();
+            change(&mut signed);
+            signed
+        };
+        use ManifestRejected::{
+            NoReleaseKeys, OtherRelease, Payload, PayloadType, Signature, TooManySignatures,
+        };
+        type Rejected = fn(&ManifestRejected) -> bool;
+        let rows: &[(&str, &[u8], SignedManifest, Option<Rejected>)] = &[
+            ("by the first key", &[1, 2], right.clone(), None),
+            ("by the second key", &[2, 1], right.clone(), None),
+            (
+                "no key built in",
+                &[],
+                right.clone(),
+                Some(|why| *why == NoReleaseKeys),
+            ),
+            (
+                "by another key",
+                &[2, 3],
+                right.clone(),
+                Some(|why| *why == Signature),
+            ),
+            (
+                "the hint names nobody",
+                &[1],
+                changed(|signed| signed.signatures[0].keyid = Some("0000000000000000".into())),
+                None,
+            ),
+            (
+                "without a hint",
+                &[1],
+                changed(|signed| signed.signatures[0].keyid = None),
+                None,
+            ),
+            (
+                "a signature of another algorithm beside it",
+                &[1],
+                changed(|signed| {
+                    signed.signatures.insert(
+                        0,
+                        ManifestSignature {
+                            keyid: None,
+                            sig: Arc::from([1, 2, 3]),
+                        },
+                    );
+                }),
+                None,
+            ),
+            (
+                "no signature",
+                &[1],
+                changed(|signed| signed.signatures.clear()),
+                Some(|why| *why == Signature),
+            ),
+            (
+                "too many signatures",
+                &[1],
+                changed(|signed| signed.signatures = vec![signed.signatures[0].clone(); 17]),
+                Some(|why| *why == TooManySignatures(17)),
+            ),
+            (
+                "another payload type",
+                &[1],
+                changed(|signed| signed.payload_type = "application/json".into()),
+                Some(|why| matches!(why, PayloadType(_))),
+            ),
+            (
+                "one byte of the payload",
+                &[1],
+                changed(|signed| {
+                    let mut payload = signed.payload.to_vec();
+                    payload.push(b' ');
+                    signed.payload = payload.into();
+                }),
+                Some(|why| *why == Signature),
+            ),
+            (
+                "signed nonsense",
+                &[1],
+                sign_manifest(&key(1), *b"{\"version\": \"2026.11.1\"}"),
+                Some(|why| matches!(why, Payload(JsonRefusal::Shape { .. }))),
+            ),
+            (
+                "a signed member twice",
+                &[1],
+                sign_manifest(&key(1), *b"{\"floor\": 1, \"floor\": 2}"),
+                Some(|why| matches!(why, Payload(JsonRefusal::Syntax(_)))),
+            ),
+            (
+                "signed, of another release",
+                &[1],
+                sign_manifest(&key(1), payload("2026.10.9")),
+                Some(|why| matches!(why, OtherRelease { .. })),
+            ),
+        ];
+        for (row, built_in, signed, rejected) in rows {
+            match (keys(built_in).verify(signed, &release()), rejected) {
+                (Ok(manifest), None) => assert_eq!(manifest.floor, 12, "{row}"),
+                (Err(why), Some(is)) => assert!(is(&why), "{row}: {why}"),
+                (found, _) => panic!("{row}: {found:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_signature_is_over_the_type_too() {
+        let bare = key(1).sign(&payload("2026.11.1"));
+        let mut signed = sign_manifest(&key(1), payload("2026.11.1"));
+        signed.signatures[0].sig = Arc::from(bare.0);
+        assert_eq!(
+            keys(&[1]).verify(&signed, &release()),
+            Err(ManifestRejected::Signature)
+        );
+        // The example of DSSE's own specification.
+        assert_eq!(
+            pae("http://example.com/HelloWorld", b"hello world"),
+            b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+        );
+    }
+
+    #[test]
+    fn an_agent_has_at_most_two_release_keys_upd_4() {
+        let three = [1, 2, 3].map(|seed| VerifyingKey::parse(&key(seed).public()).unwrap());
+        assert_eq!(ReleaseKeys::new(three), Err(TooManyKeys(3)));
+        let ids: Vec<_> = keys(&[2, 1]).ids().collect();
+        assert_eq!(ids, [key(2).public().key_id(), key(1).public().key_id()]);
+        assert!(ReleaseKeys::none().is_empty());
     }
 }

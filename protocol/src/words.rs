@@ -23,7 +23,9 @@ pub(crate) struct WordVisitor<T, F: FnOnce(&str) -> Result<T, E>, E: fmt::Displa
     pub(crate) read: F,
 }
 
-impl<T, F: FnOnce(&str) -> Result<T, E>, E: fmt::Display> serde::de::Visitor<'_> for WordVisitor<T, F, E> {
+impl<T, F: FnOnce(&str) -> Result<T, E>, E: fmt::Display> serde::de::Visitor<'_>
+    for WordVisitor<T, F, E>
+{
     type Value = T;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

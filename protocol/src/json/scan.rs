@@ -64,7 +64,11 @@ impl std::error::Error for Syntax {}
 
 impl fmt::Display for Syntax {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "line {}, column {}: {}", self.line, self.column, self.fault)
+        write!(
+            formatter,
+            "line {}, column {}: {}",
+            self.line, self.column, self.fault
+        )
     }
 }
 
@@ -73,8 +77,13 @@ pub fn scan(bytes: &[u8]) -> Result<Json<'_>, Syntax> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
         return Err(place(bytes, 0, SyntaxFault::ByteOrderMark));
     }
-    let text = std::str::from_utf8(bytes).map_err(|error| place(bytes, error.valid_up_to(), SyntaxFault::NotUtf8))?;
-    let mut scanner = Scanner { text, at: 0, names: Vec::new() };
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| place(bytes, error.valid_up_to(), SyntaxFault::NotUtf8))?;
+    let mut scanner = Scanner {
+        text,
+        at: 0,
+        names: Vec::new(),
+    };
     match scanner.document() {
         Ok(()) => Ok(Json(text)),
         Err(fault) => Err(place(bytes, scanner.at, fault)),
@@ -84,9 +93,17 @@ pub fn scan(bytes: &[u8]) -> Result<Json<'_>, Syntax> {
 /// A fault with the line and column of its offset.
 fn place(bytes: &[u8], offset: usize, fault: SyntaxFault) -> Syntax {
     let before = &bytes[..offset.min(bytes.len())];
-    let line_start = before.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    let line_start = before
+        .iter()
+        .rposition(|b| *b == b'\n')
+        .map_or(0, |at| at + 1);
     let line = 1 + before.iter().filter(|b| **b == b'\n').count();
-    Syntax { offset, line, column: 1 + before.len() - line_start, fault }
+    Syntax {
+        offset,
+        line,
+        column: 1 + before.len() - line_start,
+        fault,
+    }
 }
 
 /// On a fault `at` is left where it happened.
@@ -104,7 +121,11 @@ impl<'a> Scanner<'a> {
         self.blanks();
         self.value(1)?;
         self.blanks();
-        if self.at == self.text.len() { Ok(()) } else { Err(SyntaxFault::Trailing) }
+        if self.at == self.text.len() {
+            Ok(())
+        } else {
+            Err(SyntaxFault::Trailing)
+        }
     }
 
     fn value(&mut self, depth: usize) -> Scanned {
@@ -157,7 +178,11 @@ impl<'a> Scanner<'a> {
     fn close_object(&mut self, first_name: usize) -> Scanned {
         let names = &mut self.names[first_name..];
         let doubled = if names.len() <= 16 {
-            (1..names.len()).find(|at| names[..*at].iter().any(|(before, _)| *before == names[*at].0))
+            (1..names.len()).find(|at| {
+                names[..*at]
+                    .iter()
+                    .any(|(before, _)| *before == names[*at].0)
+            })
         } else {
             names.sort_unstable();
             (1..names.len()).find(|at| names[at - 1].0 == names[*at].0)
@@ -207,7 +232,11 @@ impl<'a> Scanner<'a> {
                     return Ok(Cow::Owned(unescaped));
                 }
                 Some(b'\\') => unescaped.push(self.escape()?),
-                Some(_) => return Err(SyntaxFault::Expected("no control character, but its escape,")),
+                Some(_) => {
+                    return Err(SyntaxFault::Expected(
+                        "no control character, but its escape,",
+                    ));
+                }
                 None => return Err(SyntaxFault::Ended),
             }
             let start = self.at;
@@ -219,7 +248,10 @@ impl<'a> Scanner<'a> {
     /// To the next quote, backslash or control character.
     fn skip_plain(&mut self) {
         let rest = &self.text.as_bytes()[self.at..];
-        self.at += rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..=0x1f)).unwrap_or(rest.len());
+        self.at += rest
+            .iter()
+            .position(|b| matches!(b, b'"' | b'\\' | 0..=0x1f))
+            .unwrap_or(rest.len());
     }
 
     fn escape(&mut self) -> Scanned<char> {
@@ -244,7 +276,9 @@ impl<'a> Scanner<'a> {
     fn unicode_escape(&mut self) -> Scanned<char> {
         let unit = |at: usize| {
             let digits = self.text.as_bytes().get(at..at + 6)?.strip_prefix(b"\\u")?;
-            digits.iter().try_fold(0_u32, |unit, b| Some(unit << 4 | char::from(*b).to_digit(16)?))
+            digits.iter().try_fold(0_u32, |unit, b| {
+                Some(unit << 4 | char::from(*b).to_digit(16)?)
+            })
         };
         let first = unit(self.at).ok_or(SyntaxFault::Expected("four hex digits after \\u"))?;
         let (code, length) = match (first, unit(self.at + 6)) {
@@ -253,7 +287,8 @@ impl<'a> Scanner<'a> {
             }
             _ => (first, 6),
         };
-        let escaped = char::from_u32(code).ok_or(SyntaxFault::Expected("a whole surrogate pair"))?;
+        let escaped =
+            char::from_u32(code).ok_or(SyntaxFault::Expected("a whole surrogate pair"))?;
         self.at += length;
         Ok(escaped)
     }
@@ -311,6 +346,10 @@ impl<'a> Scanner<'a> {
     }
 
     fn expected(&self, what: &'static str) -> SyntaxFault {
-        if self.at == self.text.len() { SyntaxFault::Ended } else { SyntaxFault::Expected(what) }
+        if self.at == self.text.len() {
+            SyntaxFault::Ended
+        } else {
+            SyntaxFault::Expected(what)
+        }
     }
 }

@@ -9,7 +9,8 @@ use std::fmt;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IgnoredAny, MapAccess,
+    SeqAccess, Visitor,
 };
 use serde_json::value::RawValue;
 
@@ -20,16 +21,25 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, JsonRefusal> {
     let mut path = String::new();
     let mut parser = serde_json::Deserializer::from_str(text);
     // The syntax step has held the depth to its limit already.
-    match T::deserialize(Strict { inner: &mut parser, path: &mut path }) {
+    match T::deserialize(Strict {
+        inner: &mut parser,
+        path: &mut path,
+    }) {
         Ok(value) => Ok(value),
-        Err(error) => Err(JsonRefusal::Shape { path, why: without_value(&error) }),
+        Err(error) => Err(JsonRefusal::Shape {
+            path,
+            why: without_value(&error),
+        }),
     }
 }
 
 /// The whole number that the outermost object has under this name, if it is one. Stops reading where it finds it.
 pub(super) fn outer_number(text: &str, name: &str) -> Option<i128> {
     let mut found = None;
-    let outer = OuterNumber { name, found: &mut found };
+    let outer = OuterNumber {
+        name,
+        found: &mut found,
+    };
     // Stopping early is an error to the parser; what was found before it counts.
     let _stopped = serde_json::Deserializer::from_str(text).deserialize_map(outer);
     found
@@ -63,7 +73,11 @@ impl<'de> Visitor<'de> for OuterNumber<'_> {
 fn whole_number(text: &str) -> Option<i128> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let whole = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    let too_large = if text.starts_with('-') { i128::MIN } else { i128::MAX };
+    let too_large = if text.starts_with('-') {
+        i128::MIN
+    } else {
+        i128::MAX
+    };
     whole.then(|| text.parse().unwrap_or(too_large))
 }
 
@@ -131,7 +145,13 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<'_, D> {
             // The parser hands out raw text under this name; its visitor must reach it unwrapped.
             self.inner.deserialize_newtype_struct(name, visitor)
         } else {
-            self.inner.deserialize_newtype_struct(name, Strict { inner: visitor, path: self.path })
+            self.inner.deserialize_newtype_struct(
+                name,
+                Strict {
+                    inner: visitor,
+                    path: self.path,
+                },
+            )
         }
     }
 }
@@ -169,19 +189,33 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<'_, V> {
     }
 
     fn visit_some<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_some(Strict { inner: value, path: self.path })
+        self.inner.visit_some(Strict {
+            inner: value,
+            path: self.path,
+        })
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, value: D) -> Result<V::Value, D::Error> {
-        self.inner.visit_newtype_struct(Strict { inner: value, path: self.path })
+        self.inner.visit_newtype_struct(Strict {
+            inner: value,
+            path: self.path,
+        })
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_seq(Items { inner: items, path: self.path, next: 0 })
+        self.inner.visit_seq(Items {
+            inner: items,
+            path: self.path,
+            next: 0,
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<V::Value, A::Error> {
-        self.inner.visit_map(Members { inner: members, path: self.path, name: String::new() })
+        self.inner.visit_map(Members {
+            inner: members,
+            path: self.path,
+            name: String::new(),
+        })
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, _: A) -> Result<V::Value, A::Error> {
@@ -194,7 +228,10 @@ impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Strict<'_, S> {
     type Value = S::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        self.inner.deserialize(Strict { inner: deserializer, path: self.path })
+        self.inner.deserialize(Strict {
+            inner: deserializer,
+            path: self.path,
+        })
     }
 }
 
@@ -208,10 +245,16 @@ struct Items<'p, A> {
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Items<'_, A> {
     type Error = A::Error;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
+    fn next_element_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
         let length = self.path.len();
         push_index(self.path, self.next);
-        let item = self.inner.next_element_seed(Strict { inner: seed, path: self.path })?;
+        let item = self.inner.next_element_seed(Strict {
+            inner: seed,
+            path: self.path,
+        })?;
         self.path.truncate(length);
         self.next += 1;
         Ok(item)
@@ -233,14 +276,23 @@ struct Members<'p, A> {
 impl<'de, A: MapAccess<'de>> MapAccess<'de> for Members<'_, A> {
     type Error = A::Error;
 
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        self.inner.next_key_seed(NameSeed { seed, name: &mut self.name })
+    fn next_key_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<Option<S::Value>, A::Error> {
+        self.inner.next_key_seed(NameSeed {
+            seed,
+            name: &mut self.name,
+        })
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
         let length = self.path.len();
         push_member(self.path, &self.name);
-        let value = self.inner.next_value_seed(Strict { inner: seed, path: self.path })?;
+        let value = self.inner.next_value_seed(Strict {
+            inner: seed,
+            path: self.path,
+        })?;
         self.path.truncate(length);
         Ok(value)
     }

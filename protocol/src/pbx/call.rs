@@ -198,10 +198,13 @@ fn read_done(endpoint: Endpoint, body: &[u8]) -> Result<AnswerBody, BrokenBody> 
         return Err(BrokenBody::TooLarge(body.len()));
     }
     match endpoint {
-        Endpoint::Enroll => read_body(body, EnrollAnswer::SECRETS).map(|answer| AnswerBody::Enroll(Arc::new(answer))),
+        Endpoint::Enroll => read_body(body, EnrollAnswer::SECRETS)
+            .map(|answer| AnswerBody::Enroll(Arc::new(answer))),
         Endpoint::Sync => read_body(body, &[]).map(|answer| AnswerBody::Sync(Arc::new(answer))),
         Endpoint::Events => read_body(body, &[]).map(AnswerBody::Events),
-        Endpoint::Manifest => read_body(body, &[]).map(|signed| AnswerBody::Manifest(Arc::new(signed))),
+        Endpoint::Manifest => {
+            read_body(body, &[]).map(|signed| AnswerBody::Manifest(Arc::new(signed)))
+        }
         Endpoint::RotateKey => read_body(body, &[]).map(AnswerBody::RotateKey),
         Endpoint::CheckIn => Err(BrokenBody::Endpoint { endpoint }),
     }

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use super::ProtocolVersion;
 use crate::hash::Sha256Hex;
 use crate::id::{
-    AgentId, AgentVersion, Arch, ClusterId, EnrollmentToken, ManifestName, NodeName, ReleaseVersion, ServerId,
+    AgentId, AgentVersion, Arch, ClusterId, EnrollmentToken, ManifestName, NodeName,
+    ReleaseVersion, ServerId,
 };
 use crate::seal::{Sealed, SealingPublicKey, SecretPlaces};
 use crate::sign::SigningPublicKey;

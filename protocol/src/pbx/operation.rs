@@ -17,7 +17,8 @@ use crate::hash::Sha256Hex;
 use crate::id::{EntryName, KeyId, NodeName, OperationId, ReleaseVersion, SnapshotName};
 use crate::json::{self, JsonRefusal};
 use crate::limits::{
-    DIAGNOSTICS_BYTES_MAX, EVENTS_PER_CALL_MAX, LOG_CALL_BYTES_MAX, LOG_LINE_BYTES_MAX, LOG_TAIL_LINES_MAX,
+    DIAGNOSTICS_BYTES_MAX, EVENTS_PER_CALL_MAX, LOG_CALL_BYTES_MAX, LOG_LINE_BYTES_MAX,
+    LOG_TAIL_LINES_MAX,
 };
 use crate::seal::{Kubeconfig, Sealed, SealingPublicKey, SecretPlaces, first_in_clear};
 use crate::time::Timestamp;
@@ -120,16 +121,23 @@ impl OperationKind {
     /// The steps in their order; an unknown kind has none.
     pub fn steps(&self) -> &'static [Step] {
         use Step::{
-            ClearDatastore, Collect, Commit, Confirm, ConfirmGone, ConfirmS3, Cordon, DeleteNode, DeleteSa, EnsureSa,
-            Evict, FetchImage, ForgetStaleNodes, Generate, HealthGate, ListBucket, PreSnapshot, Preflight, Reboot,
-            Register, Report, ResetRestore, Save, Seal, StageSlot, StartK3s, StopK3s, Token, WaitApi,
+            ClearDatastore, Collect, Commit, Confirm, ConfirmGone, ConfirmS3, Cordon, DeleteNode,
+            DeleteSa, EnsureSa, Evict, FetchImage, ForgetStaleNodes, Generate, HealthGate,
+            ListBucket, PreSnapshot, Preflight, Reboot, Register, Report, ResetRestore, Save, Seal,
+            StageSlot, StartK3s, StopK3s, Token, WaitApi,
         };
         match self {
             Self::SnapshotSave => &[Save, ConfirmS3, Report],
             Self::ClusterRestore => &[StopK3s, ResetRestore, StartK3s, WaitApi, ForgetStaleNodes],
-            Self::ClusterUpgrade => {
-                &[Preflight, PreSnapshot, FetchImage, StageSlot, Reboot, HealthGate, Commit]
-            }
+            Self::ClusterUpgrade => &[
+                Preflight,
+                PreSnapshot,
+                FetchImage,
+                StageSlot,
+                Reboot,
+                HealthGate,
+                Commit,
+            ],
             Self::AccessIssue => &[EnsureSa, Token, Seal],
             Self::AccessRevoke => &[DeleteSa],
             Self::AgentRotateKey => &[Generate, Register, Confirm],
@@ -151,7 +159,10 @@ impl OperationKind {
 impl Step {
     /// Whether the step destroys something, so that a crash inside it is looked at and never simply repeated (OPS-4).
     pub const fn is_destructive(self) -> bool {
-        matches!(self, Self::ResetRestore | Self::Reboot | Self::ClearDatastore)
+        matches!(
+            self,
+            Self::ResetRestore | Self::Reboot | Self::ClearDatastore
+        )
     }
 }
 
@@ -262,7 +273,9 @@ impl OperationOffer {
             OperationKind::NodeDrain => json::parse(bytes).map(Params::NodeDrain),
             OperationKind::NodeForget => json::parse(bytes).map(Params::NodeForget),
             OperationKind::Unknown(kind) => {
-                return Err(ParamsRefusal::Unsupported { kind: crate::id::shown(kind).to_owned() });
+                return Err(ParamsRefusal::Unsupported {
+                    kind: crate::id::shown(kind).to_owned(),
+                });
             }
         };
         params.map_err(|why| {
@@ -310,7 +323,10 @@ impl Params {
     pub fn sealed_values(&self) -> Vec<(String, &Sealed)> {
         match self {
             Self::S3Verify(s3) => {
-                vec![("access_key".to_owned(), &s3.access_key), ("secret_key".to_owned(), &s3.secret_key)]
+                vec![
+                    ("access_key".to_owned(), &s3.access_key),
+                    ("secret_key".to_owned(), &s3.secret_key),
+                ]
             }
             Self::ServerRejoin(rejoin) => vec![("token".to_owned(), &rejoin.token)],
             _ => Vec::new(),
@@ -433,8 +449,14 @@ impl TryFrom<AccessRevokeAsWritten> for AccessRevokeParams {
 impl From<AccessRevokeParams> for AccessRevokeAsWritten {
     fn from(params: AccessRevokeParams) -> Self {
         match params {
-            AccessRevokeParams::Subject(subject) => Self { subject: Some(subject), everyone: None },
-            AccessRevokeParams::Everyone => Self { subject: None, everyone: Some(true) },
+            AccessRevokeParams::Subject(subject) => Self {
+                subject: Some(subject),
+                everyone: None,
+            },
+            AccessRevokeParams::Everyone => Self {
+                subject: None,
+                everyone: Some(true),
+            },
         }
     }
 }
@@ -614,7 +636,11 @@ impl Bundle {
     /// Takes a bundle that is not too large.
     pub fn new(bytes: impl Into<Arc<[u8]>>) -> Result<Self, BundleTooLarge> {
         let bytes = bytes.into();
-        if bytes.len() > DIAGNOSTICS_BYTES_MAX { Err(BundleTooLarge(bytes.len())) } else { Ok(Self(bytes)) }
+        if bytes.len() > DIAGNOSTICS_BYTES_MAX {
+            Err(BundleTooLarge(bytes.len()))
+        } else {
+            Ok(Self(bytes))
+        }
     }
 
     /// The bytes.
@@ -732,7 +758,11 @@ impl OperationEvents {
             }
             log_bytes += lines.iter().map(String::len).sum::<usize>();
         }
-        if log_bytes > LOG_CALL_BYTES_MAX { Err(EventsRefused::TooMuchLog(log_bytes)) } else { Ok(Self { events }) }
+        if log_bytes > LOG_CALL_BYTES_MAX {
+            Err(EventsRefused::TooMuchLog(log_bytes))
+        } else {
+            Ok(Self { events })
+        }
     }
 
     /// The events, in order.

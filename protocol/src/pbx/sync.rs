@@ -17,7 +17,9 @@ use super::enroll::BootstrapSecrets;
 use super::operation::{OperationKind, OperationOffer, Step};
 use super::{ProtocolVersion, raw, same_raw};
 use crate::hash::Sha256Hex;
-use crate::id::{AddonName, AgentVersion, Arch, EntryName, Generation, NodeName, OperationId, ReleaseVersion};
+use crate::id::{
+    AddonName, AgentVersion, Arch, EntryName, Generation, NodeName, OperationId, ReleaseVersion,
+};
 use crate::json::{self, JsonRefusal};
 use crate::seal::{Sealed, SecretPlaces, first_in_clear};
 use crate::time::Timestamp;
@@ -342,12 +344,17 @@ impl FromStr for TimeOfDay {
         let digit = |b: u8| b.is_ascii_digit().then(|| u16::from(b - b'0'));
         let minutes = match text.as_bytes() {
             [h1, h2, b':', m1, m2] => (|| {
-                let (hour, minute) = (digit(*h1)? * 10 + digit(*h2)?, digit(*m1)? * 10 + digit(*m2)?);
+                let (hour, minute) = (
+                    digit(*h1)? * 10 + digit(*h2)?,
+                    digit(*m1)? * 10 + digit(*m2)?,
+                );
                 (hour < 24 && minute < 60).then_some(hour * 60 + minute)
             })(),
             _ => None,
         };
-        minutes.map(|minutes| Self { minutes }).ok_or_else(|| TimeOfDayRefused(crate::id::shown(text).to_owned()))
+        minutes
+            .map(|minutes| Self { minutes })
+            .ok_or_else(|| TimeOfDayRefused(crate::id::shown(text).to_owned()))
     }
 }
 
@@ -426,7 +433,10 @@ impl DesiredState {
 
     fn refusal(raw: &RawValue, why: JsonRefusal) -> DocumentRefusal {
         let document: Value = serde_json::from_str(raw.get()).unwrap_or_default();
-        let generation = document.get("generation").and_then(Value::as_u64).map(Generation);
+        let generation = document
+            .get("generation")
+            .and_then(Value::as_u64)
+            .map(Generation);
         match first_in_clear(&document, Self::SECRETS) {
             Some(field) => DocumentRefusal::UnsealedSecret { field, generation },
             None => DocumentRefusal::Shape { why, generation },

@@ -89,7 +89,9 @@ impl From<&Problem> for Refusal {
             raw_code: Some(problem.code.as_str().to_owned()),
             portal_time: problem.portal_time,
             release: problem.release.clone(),
-            retry_after: problem.retry_after_seconds.map_or(RetryAfter::Absent, RetryAfter::Seconds),
+            retry_after: problem
+                .retry_after_seconds
+                .map_or(RetryAfter::Absent, RetryAfter::Seconds),
             date: None,
             has_age: false,
             is_json: true,
@@ -100,25 +102,50 @@ impl From<&Problem> for Refusal {
 }
 
 /// Reads a refusal.
-pub(super) fn read(dialect: &Dialect, status: u16, headers: &[(&str, &[u8])], body: &[u8]) -> Refusal {
+pub(super) fn read(
+    dialect: &Dialect,
+    status: u16,
+    headers: &[(&str, &[u8])],
+    body: &[u8],
+) -> Refusal {
     let lines = |name: &'static str| {
-        headers.iter().filter(move |(header, _)| header.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+        headers
+            .iter()
+            .filter(move |(header, _)| header.eq_ignore_ascii_case(name))
+            .map(|(_, value)| *value)
     };
-    let members = if lines("content-type").all(says_json) { read_members(body) } else { None };
+    let members = if lines("content-type").all(says_json) {
+        read_members(body)
+    } else {
+        None
+    };
     let is_json = members.is_some();
     let members = members.unwrap_or_default();
-    let text = |name: &str| members.get(name).and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+    let text = |name: &str| {
+        members
+            .get(name)
+            .and_then(|raw| serde_json::from_str::<String>(raw.get()).ok())
+    };
 
     let raw_code = text(dialect.member_code());
-    let wait_member = members.get(dialect.member_retry_after_seconds()).map(|raw| raw.get());
+    let wait_member = members
+        .get(dialect.member_retry_after_seconds())
+        .map(|raw| raw.get());
     Refusal {
         status,
-        code: raw_code.as_deref().and_then(|code| ProblemCode::from_str(code).ok()),
+        code: raw_code
+            .as_deref()
+            .and_then(|code| ProblemCode::from_str(code).ok()),
         raw_code: raw_code.map(|code| cut(&code, 80)),
         portal_time: text(dialect.member_portal_time()).and_then(|time| time.parse().ok()),
         release: text("release").and_then(|release| release.parse().ok()),
-        retry_after: merge(lines("retry-after").map(Said::by_header).chain(wait_member.map(Said::by_member))),
-        date: lines("date").find_map(|value| read_http_date(std::str::from_utf8(value).ok()?.trim())),
+        retry_after: merge(
+            lines("retry-after")
+                .map(Said::by_header)
+                .chain(wait_member.map(Said::by_member)),
+        ),
+        date: lines("date")
+            .find_map(|value| read_http_date(std::str::from_utf8(value).ok()?.trim())),
         has_age: lines("age").next().is_some(),
         is_json,
         is_empty: body.is_empty(),
@@ -136,8 +163,14 @@ fn read_members(body: &[u8]) -> Option<BTreeMap<String, Box<RawValue>>> {
 
 /// `application/json` or `application/problem+json`, parameters aside (WIRE-4).
 fn says_json(content_type: &[u8]) -> bool {
-    let media_type = content_type.split(|b| *b == b';').next().unwrap_or_default().trim_ascii();
-    [&b"application/json"[..], b"application/problem+json"].iter().any(|json| media_type.eq_ignore_ascii_case(json))
+    let media_type = content_type
+        .split(|b| *b == b';')
+        .next()
+        .unwrap_or_default()
+        .trim_ascii();
+    [&b"application/json"[..], b"application/problem+json"]
+        .iter()
+        .any(|json| media_type.eq_ignore_ascii_case(json))
 }
 
 fn cut(text: &str, characters_max: usize) -> String {
@@ -172,7 +205,9 @@ impl Said {
         }
         match raw.parse::<f64>() {
             // `as` saturates, so 1e400 is the longest wait and not the shortest.
-            Ok(seconds) if seconds >= 0.0 && !raw.starts_with('-') => Self::Seconds(seconds.ceil() as u64),
+            Ok(seconds) if seconds >= 0.0 && !raw.starts_with('-') => {
+                Self::Seconds(seconds.ceil() as u64)
+            }
             _ => Self::Unreadable(cut(raw, 80)),
         }
     }
@@ -198,6 +233,11 @@ fn merge(said: impl Iterator<Item = Said>) -> RetryAfter {
 
 /// An HTTP date in any of its three forms (RFC 9110, 5.6.7).
 fn read_http_date(text: &str) -> Option<Timestamp> {
-    let since_1970 = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
-    i64::try_from(since_1970.as_millis()).ok().map(Timestamp::from_unix_ms)
+    let since_1970 = httpdate::parse_http_date(text)
+        .ok()?
+        .duration_since(UNIX_EPOCH)
+        .ok()?;
+    i64::try_from(since_1970.as_millis())
+        .ok()
+        .map(Timestamp::from_unix_ms)
 }
