@@ -334,7 +334,7 @@ mod tests {
     fn a_progress_line_says_how_it_stands() {
         assert_eq!(
             progress_line(&snapshot()),
-            "30s/120s 998/1,000 enrolled, 2 backing off | 33/s sync p50 4.02 ms p99 4.02 ms | ok 1,930, replayed 3, reset 2, \
+            "30s/120s 998/1,000 enrolled, 2 backing off | 33/s sync p50 4.01 ms p99 4.01 ms | ok 1,930, replayed 3, reset 2, \
              other 1"
         );
         assert_eq!(
