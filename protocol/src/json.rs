@@ -293,7 +293,7 @@ mod tests {
             prop_oneof![
                 proptest::collection::vec(inner.clone(), 0..24).prop_map(Value::from),
                 proptest::collection::btree_map(any::<String>(), inner, 0..24)
-                    .prop_map(|members| Value::from_iter(members)),
+                    .prop_map(Value::from_iter),
             ]
         })
     }
