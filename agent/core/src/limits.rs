@@ -1,0 +1,117 @@
+//! Every number of an agent's behaviour, with its unit and its rule.
+//!
+//! What the other side of the wire can see (60 s of skew, events a call, the portal's own word in `Retry-After`) stands in
+//! [`protocol::limits`] and is the same at every tempo.
+
+/// The numbers of an agent's behaviour. [`Limits::REAL`] is a node's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Between two syncs, in the middle (SYNC-1).
+    pub sync_interval_ms: u64,
+    /// How far a sync may lie from the middle, to either side (SYNC-1).
+    pub sync_jitter_ms: u64,
+    /// The longest wait before the first sync after a start (SYNC-10).
+    pub first_sync_ms_max: u64,
+    /// The shortest wait after a failure (ANS-8).
+    pub backoff_ms_min: u64,
+    /// The base of the wait after the first failure; it doubles with each (ANS-8).
+    pub backoff_first_ms: u64,
+    /// The longest wait after a failure (ANS-8).
+    pub backoff_ms_max: u64,
+    /// What is added, at most, to a wait that the portal asked for (ANS-7).
+    pub retry_after_spread_ms_max: u64,
+    /// Between two applications of the cluster's configuration without any change (SYNC-3).
+    pub reapply_interval_ms: u64,
+    /// What a Node that is silent after a restore is given to come back (OP-4).
+    pub restore_grace_ms: u64,
+    /// Until a task of the host that only changes the node must have ended.
+    pub task_ms_max: u64,
+    /// Until a task of the host that waits for something larger (a start of k3s, a snapshot, a transfer) must have ended.
+    pub long_task_ms_max: u64,
+    /// Between two looks at the calendar, for the count of days (OPS-7).
+    pub day_look_ms: u64,
+}
+
+/// Milliseconds until a request goes out again that is to be signed once more (ANS-3) or with a corrected clock (ANS-5):
+/// a timestamp counts whole seconds, so it is the same at every tempo.
+pub const SIGN_AGAIN_MS: u64 = 1_000;
+/// Corrections of the clock offset in a row after which the agent backs off (ANS-5).
+pub const CLOCK_CORRECTIONS_MAX: u32 = 2;
+/// Refusals of a token after which the agent idles, counted durably (ENR-7).
+pub const TOKEN_REFUSALS_MAX: u32 = 3;
+/// Starts of the program in the middle of an operation after which it fails (`resume_limit`).
+pub const RESUMES_MAX: u32 = 10;
+/// Days seen running for which a finished operation is remembered (OPS-7).
+pub const FINISHED_DAYS_MAX: u32 = 30;
+/// Finished operations that are remembered at most, whatever the calendar says.
+pub const FINISHED_MAX: usize = 10_000;
+
+impl Limits {
+    /// A node's.
+    pub const REAL: Self = Self {
+        sync_interval_ms: 30_000,
+        sync_jitter_ms: 5_000,
+        first_sync_ms_max: 30_000,
+        backoff_ms_min: 5_000,
+        backoff_first_ms: 10_000,
+        backoff_ms_max: 300_000,
+        retry_after_spread_ms_max: 15_000,
+        reapply_interval_ms: 600_000,
+        restore_grace_ms: 120_000,
+        task_ms_max: 120_000,
+        long_task_ms_max: 1_800_000,
+        day_look_ms: 86_400_000,
+    };
+
+    /// The same agent at another tempo: below 1 is faster. Every duration of an agent scales, nothing of the wire does.
+    ///
+    /// # Panics
+    /// If the tempo is not a number above zero.
+    pub fn scaled(self, tempo: f64) -> Self {
+        assert!(
+            tempo.is_finite() && tempo > 0.0,
+            "a tempo is a number above zero, not {tempo}"
+        );
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "milliseconds of at most days, times a positive number; `as` saturates"
+        )]
+        let scale = |ms: u64| ((ms as f64 * tempo).round() as u64).max(1);
+        Self {
+            sync_interval_ms: scale(self.sync_interval_ms),
+            sync_jitter_ms: scale(self.sync_jitter_ms),
+            first_sync_ms_max: scale(self.first_sync_ms_max),
+            backoff_ms_min: scale(self.backoff_ms_min),
+            backoff_first_ms: scale(self.backoff_first_ms),
+            backoff_ms_max: scale(self.backoff_ms_max),
+            retry_after_spread_ms_max: scale(self.retry_after_spread_ms_max),
+            reapply_interval_ms: scale(self.reapply_interval_ms),
+            restore_grace_ms: scale(self.restore_grace_ms),
+            task_ms_max: scale(self.task_ms_max),
+            long_task_ms_max: scale(self.long_task_ms_max),
+            day_look_ms: scale(self.day_look_ms),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::REAL
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tempo_scales_every_duration_and_one_changes_none() {
+        assert_eq!(Limits::REAL.scaled(1.0), Limits::REAL);
+        let fast = Limits::REAL.scaled(0.2);
+        assert_eq!(fast.sync_interval_ms, 6_000);
+        assert_eq!(fast.restore_grace_ms, 24_000);
+        assert_eq!(Limits::REAL.scaled(1e-9).backoff_ms_min, 1);
+    }
+}

@@ -1,0 +1,342 @@
+//! What an agent keeps on disk, with a schema number.
+//!
+//! A world may spread it over files as the node's layout wants it (FILE-5, FILE-6); it is one value here, so that one write
+//! changes what belongs together. `bootstrap.json` and the private keys are the host's: tasks write and read them.
+//!
+//! Members that this program does not know are ignored, so that an older program can read what a newer one has written
+//! with the same schema; a newer schema is refused.
+
+use std::sync::Arc;
+
+use protocol::hash::Sha256Hex;
+use protocol::id::{
+    AgentId, Generation, NodeName, OperationId, ReleaseVersion, ServerId, SnapshotName,
+};
+use protocol::pbx::operation::{
+    OperationEvent, OperationKind, OperationOffer, SnapshotSaveResult, Step,
+};
+use protocol::problem::ProblemCode;
+use protocol::sign::Signature;
+use protocol::time::Timestamp;
+use protocol::verified::SignedManifest;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::journal::{Ledger, StepRecord, Work};
+use crate::machine::KeyHandle;
+
+/// The schema that this program writes, and the newest that it reads.
+pub const SCHEMA: u32 = 1;
+
+/// An agent's durable record.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Durable {
+    /// The schema of what follows.
+    pub schema: u32,
+    /// Who the agent is; none until the answer to the enrollment is kept.
+    #[serde(default)]
+    pub identity: Option<Identity>,
+    /// The enrollment, until it is through.
+    #[serde(default)]
+    pub enrollment: Option<Box<Enrollment>>,
+    /// Why the agent sends nothing any more.
+    #[serde(default)]
+    pub idle: Option<IdleReason>,
+    /// The document that was taken last.
+    #[serde(default)]
+    pub document: Option<Arc<TakenDocument>>,
+    /// The document that is in force; 0 before the first.
+    #[serde(default)]
+    pub applied_generation: Generation,
+    /// The highest floor of a manifest that was believed (UPD-6).
+    #[serde(default)]
+    pub floor: u64,
+    /// The operation that runs.
+    #[serde(default)]
+    pub operation: Option<Box<RunningOperation>>,
+    /// Operations that have ended, oldest first (OPS-7).
+    #[serde(default)]
+    pub finished: Arc<Vec<FinishedOperation>>,
+    /// Events that the portal has not acknowledged, oldest operation first (OPS-8).
+    #[serde(default)]
+    pub outbox: Vec<Outbox>,
+    /// Events that the portal will never take; shown in `status` (ANS-2, OPS-8).
+    #[serde(default)]
+    pub undeliverable: Vec<UndeliverableEvents>,
+    /// The days on which this agent has run.
+    #[serde(default)]
+    pub days: Days,
+}
+
+impl Default for Durable {
+    /// A node that was never started.
+    fn default() -> Self {
+        Self {
+            schema: SCHEMA,
+            identity: None,
+            enrollment: None,
+            idle: None,
+            document: None,
+            applied_generation: Generation(0),
+            floor: 0,
+            operation: None,
+            finished: Arc::default(),
+            outbox: Vec::new(),
+            undeliverable: Vec::new(),
+            days: Days::default(),
+        }
+    }
+}
+
+/// Why a durable record is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum DurableRefused {
+    /// A newer program has written it; this one would lose what it does not know.
+    #[error(
+        "the record has schema {found}, and this program reads up to {SCHEMA}: start the program that has written it"
+    )]
+    NewerSchema {
+        /// Its schema.
+        found: u32,
+    },
+    /// It is no record.
+    #[error("the record cannot be read: {0}")]
+    Unreadable(#[from] serde_json::Error),
+}
+
+impl Durable {
+    /// Reads a record from its JSON; the caller has the file.
+    pub fn read(json: &[u8]) -> Result<Self, DurableRefused> {
+        #[derive(Deserialize)]
+        struct SchemaOnly {
+            schema: u32,
+        }
+        let SchemaOnly { schema } = serde_json::from_slice(json)?;
+        if schema > SCHEMA {
+            return Err(DurableRefused::NewerSchema { found: schema });
+        }
+        Ok(serde_json::from_slice(json)?)
+    }
+
+    /// The record as JSON.
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a durable record has string keys and raw JSON only")
+    }
+}
+
+impl Ledger for Durable {
+    fn holds(&self, record: &StepRecord) -> bool {
+        match &record.work {
+            Work::Enrollment { step } => self.enrollment.as_ref().is_some_and(|enrollment| {
+                (enrollment.step, enrollment.attempt) == (*step, record.attempt)
+            }),
+            Work::Document { generation, .. } => self
+                .document
+                .as_ref()
+                .is_some_and(|document| document.generation == *generation),
+            Work::Operation { operation, step } => self.operation.as_ref().is_some_and(|running| {
+                running.offer.id == *operation
+                    && (running.step, running.attempt) == (*step, record.attempt)
+            }),
+        }
+    }
+}
+
+/// Who an agent is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The ID that the portal gave.
+    pub agent_id: AgentId,
+    /// The keys that requests are signed with.
+    pub active: KeyPairs,
+    /// The other ones on disk, during a rotation: the new ones before they are confirmed, the old ones after (OP-9).
+    #[serde(default)]
+    pub other: Option<Box<KeyPairs>>,
+}
+
+/// A signing and a sealing key pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyPairs {
+    /// Their name.
+    pub handle: KeyHandle,
+    /// When they were made, by the portal's clock as well as it was known.
+    pub created_at: Timestamp,
+}
+
+/// An enrollment under way (ENR-1 to ENR-6).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enrollment {
+    /// The step that has begun.
+    pub step: EnrollStep,
+    /// Which try of it, from 1.
+    pub attempt: u32,
+    /// The keys, once they are made.
+    #[serde(default)]
+    pub keys: Option<KeyPairs>,
+    /// The server's number, once it is known.
+    #[serde(default)]
+    pub server_id: Option<ServerId>,
+    /// How often the request was refused for good: the token by one of ENR-7's codes, or the request itself by 400
+    /// (ANS-2). While the last try is out it counts already, so that a crash cannot make it one more.
+    #[serde(default)]
+    pub refusals: u32,
+}
+
+/// A step of the enrollment, in its order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EnrollStep {
+    /// The keys are made and kept (ENR-1).
+    MakeKeys,
+    /// The server's number is asked for (ENR-2).
+    ReadServerId,
+    /// The portal is asked (ENR-3).
+    Ask,
+    /// Its answer is kept (ENR-5).
+    StoreAnswer,
+    /// The token is deleted from the configuration (ENR-5).
+    DropToken,
+    /// k3s's configuration is written (ENR-6).
+    WriteK3s,
+    /// k3s is started.
+    StartK3s,
+    /// Its API is waited for.
+    WaitApi,
+    /// The Secrets are written.
+    WriteSecrets,
+}
+
+/// Why an agent sends nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdleReason {
+    /// Its identity was revoked; asked once again at each start (ANS-4).
+    Revoked {
+        /// The portal's code, if it gave one.
+        code: Option<ProblemCode>,
+    },
+    /// Its token was refused three times; a new token comes with a new server (ENR-7).
+    TokenRefused {
+        /// The last code.
+        code: ProblemCode,
+    },
+    /// Its request to be enrolled was refused with 400 three times (ANS-2).
+    EnrollmentRefused {
+        /// The last code, or the status where there was none.
+        code: String,
+    },
+    /// The node has booted another image than its release's (ENR-8).
+    ImageMismatch,
+}
+
+/// The document that was taken last: believed whole, perhaps not in force yet.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct TakenDocument {
+    /// Its generation.
+    pub generation: Generation,
+    /// The release that it goes with.
+    pub release: ReleaseVersion,
+    /// Its raw text, byte for byte as it came.
+    pub raw: Arc<RawValue>,
+    /// The release's manifest, verified before this was written (SYNC-4).
+    pub manifest: Arc<SignedManifest>,
+}
+
+/// The operation that runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RunningOperation {
+    /// What was asked for; it counts, whatever is asked under the same ID later (OPS-9).
+    pub offer: OperationOffer,
+    /// The step that has begun.
+    pub step: Step,
+    /// Which try of it, from 1.
+    pub attempt: u32,
+    /// How often the program was started in the middle of it.
+    #[serde(default)]
+    pub resumes: u32,
+    /// The number of the next event.
+    pub next_sequence: u64,
+    /// What its steps have found out.
+    pub data: StepData,
+}
+
+/// What the steps of an operation have found out, filled in step by step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StepData {
+    /// Of `snapshot.save`.
+    SnapshotSave {
+        /// After `save`: the name that the snapshot has in truth.
+        saved: Option<SnapshotName>,
+        /// After `confirm_s3`: all of the result.
+        confirmed: Option<SnapshotSaveResult>,
+    },
+    /// Of `cluster.restore`.
+    ClusterRestore {
+        /// After `forget_stale_nodes`: the nodes that did not come back.
+        forgotten_nodes: Option<Vec<NodeName>>,
+    },
+    /// Of `agent.rotate_key`.
+    AgentRotateKey {
+        /// After `generate`: the new keys.
+        new: Option<NewKeys>,
+        /// After a request that was signed with them got a 200.
+        #[serde(default)]
+        confirmed: bool,
+    },
+}
+
+/// New keys, before they are confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewKeys {
+    /// Their name.
+    pub handle: KeyHandle,
+    /// The proof that the portal wants.
+    pub proof: Signature,
+}
+
+/// An operation that has ended, or that was never begun.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FinishedOperation {
+    /// Its ID.
+    pub id: OperationId,
+    /// Its kind.
+    pub kind: OperationKind,
+    /// The hash of what was asked for (OPS-9).
+    pub content: Sha256Hex,
+    /// Its final event, which answers it if it is asked for again (OPS-7).
+    pub end: OperationEvent,
+    /// [`Days::seen`] when it ended.
+    pub day: u32,
+}
+
+/// Events of one operation that the portal has not acknowledged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outbox {
+    /// The operation.
+    pub operation: OperationId,
+    /// The events, in order.
+    pub events: Vec<OperationEvent>,
+}
+
+/// Events that the portal will never take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndeliverableEvents {
+    /// The operation.
+    pub operation: OperationId,
+    /// The first of them.
+    pub first_sequence: u64,
+    /// How many.
+    pub count: u64,
+    /// The portal's code, or its status where there was none.
+    pub code: String,
+}
+
+/// How many days an agent has run on, so that a clock that jumps a year ages nothing by more than a day.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Days {
+    /// Days seen so far.
+    pub seen: u32,
+    /// The last of them, in days since 1970.
+    pub last: i64,
+}

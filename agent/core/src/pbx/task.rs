@@ -1,0 +1,177 @@
+//! What an agent asks of its host: each task is one thing that a node can do, with typed parameters.
+//!
+//! A task is repeatable unless [`Work::is_destructive`](crate::journal::Work::is_destructive) says otherwise: performed
+//! twice, it leaves the node as once. Secrets are in it only sealed; the host opens them when it performs it. None of them
+//! runs a command that somebody typed (OPS-5).
+
+use std::sync::Arc;
+
+use protocol::hash::Sha256Hex;
+use protocol::id::{NodeName, ServerId, SnapshotName};
+use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer, S3Access};
+use protocol::pbx::sync::IngressMode;
+use protocol::sign::{Signature, SigningPublicKey};
+
+use crate::machine::KeyHandle;
+
+/// A task of the host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Task {
+    /// Makes a signing and a sealing key pair and keeps them durably, before it answers with [`Done::Keys`] (ENR-1).
+    MakeKeys(KeySlot),
+    /// Asks the provider's metadata service for the server's number: [`Done::ServerId`] (ENR-2).
+    ReadServerId,
+    /// Writes `bootstrap.json`: the answer to the enrollment, its secrets sealed (ENR-5, FILE-7).
+    StoreBootstrap(Arc<EnrollAnswer>),
+    /// Deletes the token from the configuration; comments and other keys stay (ENR-5).
+    DropToken,
+    /// Writes k3s's configuration and its first-start manifests from `bootstrap.json` (ENR-6, FILE-9, FILE-11).
+    WriteK3sConfig,
+    /// Starts k3s as a server; a k3s that runs stays as it is (ENR-6).
+    StartK3s,
+    /// Stops k3s.
+    StopK3s {
+        /// If given, the token hash of the snapshot that is to be restored: where it is not the node's, nothing is
+        /// stopped and the task fails.
+        token_hash: Option<String>,
+    },
+    /// Waits until the Kubernetes API answers, or the deadline.
+    WaitApi,
+    /// Writes the Secrets `kube-system/hcloud` and `kube-system/pbx-etcd-s3` (FILE-17).
+    WriteSecrets(Secrets),
+    /// Writes k3s's drop-ins where they differ (FILE-16).
+    WriteDropIns(DropIns),
+    /// Has k3s take an etcd snapshot: [`Done::SnapshotSaved`] (OP-1).
+    SaveSnapshot {
+        /// The name that k3s is asked for; it appends node and time.
+        name: SnapshotName,
+    },
+    /// Looks for a snapshot in the bucket: [`Done::SnapshotConfirmed`]. Fails if it is not there (OP-1).
+    ConfirmSnapshot {
+        /// The name that the snapshot has in truth.
+        name: SnapshotName,
+        /// Access to the bucket.
+        s3: Bucket,
+    },
+    /// Puts a snapshot on the node and resets the cluster to it. Destructive (OP-3).
+    ResetRestore {
+        /// The snapshot.
+        snapshot: SnapshotName,
+        /// Where it is.
+        source: RestoreSource,
+    },
+    /// Deletes the Nodes, other than its own, whose kubelet has not reported since the restored API came up:
+    /// [`Done::NodesForgotten`] (OP-4).
+    ForgetStaleNodes {
+        /// What they are given to come back, in milliseconds.
+        grace_ms: u64,
+    },
+    /// Forgets every key pair but this one (OP-9).
+    PromoteKeys(KeyHandle),
+}
+
+/// Which key pairs are to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeySlot {
+    /// The node's first ones. If there are some already, they are answered (ENR-11).
+    First,
+    /// The ones after the present ones, instead of others that are waiting there. With the proof that the portal wants:
+    /// the new key's signature over the old public key and the new one.
+    Next {
+        /// The signing key in use.
+        old: SigningPublicKey,
+    },
+}
+
+/// Where the cluster's secrets come from; sealed in either place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Secrets {
+    /// From `bootstrap.json`.
+    Bootstrap,
+    /// From a document.
+    Document(Box<BootstrapSecrets>),
+}
+
+/// Where access to the bucket comes from; the keys are sealed in either place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Bucket {
+    /// From `bootstrap.json`.
+    Bootstrap,
+    /// From a document.
+    Document(Box<S3Access>),
+}
+
+/// k3s's drop-ins (FILE-16).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DropIns {
+    /// When snapshots are taken, as cron says it.
+    pub snapshot_schedule: String,
+    /// How many are kept.
+    pub snapshot_retention: u32,
+    /// Who serves ingress; none leaves that drop-in as it is.
+    pub ingress_mode: Option<IngressMode>,
+}
+
+/// Where a snapshot to restore is (OP-3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestoreSource {
+    /// k3s's copy on the node.
+    Local,
+    /// The bucket.
+    S3(Bucket),
+}
+
+/// What a task came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Done {
+    /// It is done, and there is nothing to tell.
+    Plain,
+    /// Of [`Task::MakeKeys`].
+    Keys {
+        /// The key pairs.
+        handle: KeyHandle,
+        /// With [`KeySlot::Next`]: the new key's proof.
+        proof: Option<Signature>,
+    },
+    /// Of [`Task::ReadServerId`].
+    ServerId(ServerId),
+    /// Of [`Task::SaveSnapshot`].
+    SnapshotSaved {
+        /// The name that the snapshot has in truth.
+        name: SnapshotName,
+    },
+    /// Of [`Task::ConfirmSnapshot`].
+    SnapshotConfirmed {
+        /// Its size in bytes.
+        size: u64,
+        /// Its hash.
+        sha256: Sha256Hex,
+        /// Where it is.
+        location: String,
+    },
+    /// Of [`Task::ForgetStaleNodes`].
+    NodesForgotten(Vec<NodeName>),
+}
+
+impl Done {
+    /// Its name, for saying that a task came to the wrong one.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Keys { .. } => "keys",
+            Self::ServerId(_) => "server ID",
+            Self::SnapshotSaved { .. } => "snapshot saved",
+            Self::SnapshotConfirmed { .. } => "snapshot confirmed",
+            Self::NodesForgotten(_) => "nodes forgotten",
+        }
+    }
+}
+
+/// A step of putting a document into force, in its order (SYNC-2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum DocumentStep {
+    /// The host's configuration.
+    WriteDropIns,
+    /// The cluster's Secrets; the leader's alone.
+    WriteSecrets,
+}
