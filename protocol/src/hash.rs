@@ -35,10 +35,7 @@ impl Sha256Hex {
     /// The 64 hex digits, as ASCII.
     pub fn hex(&self) -> [u8; 64] {
         let mut hex = [0; 64];
-        for (byte, pair) in self.0.iter().zip(hex.chunks_exact_mut(2)) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
+        write_hex(&self.0, &mut hex);
         hex
     }
 }
@@ -57,7 +54,7 @@ impl FromStr for Sha256Hex {
 
 impl fmt::Display for Sha256Hex {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_hex(&self.0, formatter)
+        formatter.pad(ascii(&self.hex()))
     }
 }
 
@@ -69,13 +66,18 @@ impl fmt::Debug for Sha256Hex {
 
 serde_by_text!(Sha256Hex, "a SHA-256 as 64 lower-case hex digits");
 
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
+/// Writes bytes as lower-case hex, two digits a byte.
+pub(crate) fn write_hex(bytes: &[u8], hex: &mut [u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (byte, pair) in bytes.iter().zip(hex.chunks_exact_mut(2)) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+}
 
-/// Writes bytes as lower-case hex.
-pub(crate) fn write_hex(bytes: &[u8], formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-    bytes
-        .iter()
-        .try_for_each(|byte| write!(formatter, "{byte:02x}"))
+/// What was written byte by byte, as text.
+pub(crate) fn ascii(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("digits and punctuation are UTF-8")
 }
 
 /// Reads exactly `into.len()` bytes of lower-case hex; false when the text is anything else (KEY-2).

@@ -247,7 +247,9 @@ impl FromStr for KeyId {
 
 impl fmt::Display for KeyId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        crate::hash::write_hex(&self.0, formatter)
+        let mut hex = [0; 16];
+        crate::hash::write_hex(&self.0, &mut hex);
+        formatter.pad(crate::hash::ascii(&hex))
     }
 }
 

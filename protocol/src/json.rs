@@ -180,6 +180,39 @@ mod tests {
     }
 
     #[test]
+    fn what_ends_a_plain_run_is_found_at_every_offset() {
+        for length in 0..40 {
+            for filler in ['x', ' ', '\u{7f}', '\u{80}', 'ÿ', '!', '#', '[', ']'] {
+                let run = String::from_iter(std::iter::repeat_n(filler, length));
+                for (text, fault) in [
+                    (format!("\"{run}\""), None),
+                    (format!("\"{run}\\n{run}\""), None),
+                    (format!("\"{run}\"\""), Some(SyntaxFault::Trailing)),
+                    (format!("\"{run}"), Some(SyntaxFault::Ended)),
+                    (
+                        format!("\"{run}\u{1f}\""),
+                        Some(SyntaxFault::Expected(
+                            "no control character, but its escape,",
+                        )),
+                    ),
+                    (
+                        format!("\"{run}\0{run}\""),
+                        Some(SyntaxFault::Expected(
+                            "no control character, but its escape,",
+                        )),
+                    ),
+                ] {
+                    assert_eq!(
+                        scan(text.as_bytes()).err().map(|syntax| syntax.fault),
+                        fault,
+                        "{text:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_fault_is_placed() {
         let syntax = scan(b"{\n  \"a\": 1,\n  \"b\": ?\n}").unwrap_err();
         assert_eq!((syntax.line, syntax.column, syntax.offset), (3, 8, 19));
