@@ -1,1 +1,13 @@
-//! (to be written)
+//! Simulated nodes: a model of a node, of the Kubernetes API it shares with its cluster, and of its disk.
+//!
+//! The same agent engine that runs on a node runs over these. A model answers from its state, never from a list of
+//! canned answers: what a task comes to depends on what happened before it, and a crash leaves the node as a crash would.
+//! Nothing here waits: a task has a *cost* in milliseconds that whoever owns the clock pays.
+//!
+//! - [`disk`]: what survives a crash.
+//! - [`cluster`]: the Kubernetes API and what lies behind it, shared by the servers of a cluster.
+//! - [`host`]: one server.
+
+pub mod cluster;
+pub mod disk;
+pub mod host;
