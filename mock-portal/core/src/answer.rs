@@ -110,10 +110,22 @@ impl Refused {
         rule: &'static str,
         expected: impl Into<String>,
         came: impl Into<String>,
-    ) -> Self {
-        let explanation = Explanation { rule, expected: expected.into(), came: came.into(), signature: None };
-        let detail = format!("{rule}: expected {}; got {}", explanation.expected, explanation.came);
-        Self { problem: Problem::new(code, detail), allow: None, explanation }
+    ) -> Box<Self> {
+        let explanation = Explanation {
+            rule,
+            expected: expected.into(),
+            came: came.into(),
+            signature: None,
+        };
+        let detail = format!(
+            "{rule}: expected {}; got {}",
+            explanation.expected, explanation.came
+        );
+        Box::new(Self {
+            problem: Problem::new(code, detail),
+            allow: None,
+            explanation,
+        })
     }
 }
 
@@ -159,7 +171,11 @@ impl Answer {
                 let mut headers = vec![("Content-Type", Problem::CONTENT_TYPE.to_owned())];
                 headers.extend(refused.problem.headers());
                 headers.extend(refused.allow.map(|allow| ("Allow", allow.to_owned())));
-                Encoded { status: refused.problem.status, headers, body: refused.problem.encode(dialect) }
+                Encoded {
+                    status: refused.problem.status,
+                    headers,
+                    body: refused.problem.encode(dialect),
+                }
             }
         }
     }

@@ -31,8 +31,12 @@ impl ClockSetting {
         let elapsed_ms = i128::from(now.monotonic_ms) - i128::from(self.set_at_monotonic_ms);
         let drifted_ms = elapsed_ms * i128::from(self.drift_ppm) / 1_000_000;
         let time_ms = i128::from(now.wall.unix_ms()) + i128::from(self.offset_ms) + drifted_ms;
-        let time_ms = i64::try_from(time_ms).unwrap_or(if time_ms < 0 { i64::MIN } else { i64::MAX });
-        Moment { time: Timestamp::from_unix_ms(time_ms), monotonic_ms: now.monotonic_ms }
+        let time_ms =
+            i64::try_from(time_ms).unwrap_or(if time_ms < 0 { i64::MIN } else { i64::MAX });
+        Moment {
+            time: Timestamp::from_unix_ms(time_ms),
+            monotonic_ms: now.monotonic_ms,
+        }
     }
 }
 
@@ -57,12 +61,25 @@ mod tests {
             ((250, 1_000, 10_000), (1_000_000, 20_000), 1_000_260),
             ((0, -500_000, 10_000), (1_000_000, 20_000), 995_000),
             ((0, 1_000, 20_000), (1_000_000, 10_000), 999_990),
-            ((i64::MAX, i64::MAX, 0), (1_000_000, u64::MAX), Timestamp::MAX.unix_ms()),
-            ((i64::MIN, i64::MIN, 0), (1_000_000, u64::MAX), Timestamp::MIN.unix_ms()),
+            (
+                (i64::MAX, i64::MAX, 0),
+                (1_000_000, u64::MAX),
+                Timestamp::MAX.unix_ms(),
+            ),
+            (
+                (i64::MIN, i64::MIN, 0),
+                (1_000_000, u64::MAX),
+                Timestamp::MIN.unix_ms(),
+            ),
         ] {
             let (offset_ms, drift_ppm, set_at_monotonic_ms) = setting;
             let (wall, monotonic_ms) = (Timestamp::from_unix_ms(now.0), now.1);
-            let moment = ClockSetting { offset_ms, drift_ppm, set_at_monotonic_ms }.moment(PortalNow { wall, monotonic_ms });
+            let moment = ClockSetting {
+                offset_ms,
+                drift_ppm,
+                set_at_monotonic_ms,
+            }
+            .moment(PortalNow { wall, monotonic_ms });
             assert_eq!(moment.time.unix_ms(), time_ms, "{setting:?} {now:?}");
             assert_eq!(moment.monotonic_ms, monotonic_ms);
         }

@@ -6,20 +6,31 @@
 mod ask;
 mod say;
 
-pub use ask::{
-    AddonInput, AgentsQuery, AgentsState, ClockInput, DesiredInput, OperationInput, S3Input, SecretsInput, TokensInput,
-};
+pub use crate::documents::{AddonInput, DesiredInput, S3Input, SecretsInput};
+pub use ask::{AgentsQuery, AgentsState, ClockInput, OperationInput, TokensInput};
 pub use say::{
-    AgentDetail, AgentKey, AgentState, AgentSummary, AgentsPage, ClockView, CounterLine, Counters, DesiredSet, DesiredView,
-    OperationPosted, OperationStatus, OperationView, ReleaseKeyView, ReleasePublished, ReleaseView, TokenLine, TokensMade,
+    AgentDetail, AgentKey, AgentState, AgentSummary, AgentsPage, ClockView, CounterLine, Counters,
+    DesiredSet, DesiredView, OperationPosted, OperationStatus, OperationView, ReleaseKeyView,
+    ReleasePublished, ReleaseView, TokenLine, TokensMade,
 };
 
-use protocol::id::{AgentId, ClusterId, OperationId};
-use protocol::json::JsonRefusal;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
 
-use crate::portal::Portal;
+use protocol::id::{AgentId, ClusterId, Generation, NodeName, OperationId};
+use protocol::json::JsonRefusal;
+use protocol::pbx::operation::{OperationKind, ParamsRefusal};
+use protocol::verified::sign_manifest;
+
+use crate::clock::ClockSetting;
+use crate::documents::Document;
+use crate::enroll::{TokenBounds, hash_of};
+use crate::operations::ClearParams;
+use crate::portal::{Portal, Shard};
+use crate::releases::{self, Releases};
 use crate::request::PortalNow;
-use crate::state::Changes;
+use crate::state::{Change, Changes, Work};
 
 /// The verbs, at one moment.
 #[derive(Clone, Copy)]
@@ -58,100 +69,392 @@ impl<'a> Control<'a> {
         Self { portal, now }
     }
 
-    /// `POST /tokens`.
+    /// `POST /tokens`. Clusters that the tokens name arise.
     pub fn make_tokens(&self, input: &TokensInput) -> Result<(TokensMade, Changes), ControlError> {
-        self.not_yet(input)
+        let moment = self.portal.moment(self.now);
+        let bounds = input.bounds(moment.time)?;
+        let shards = self.portal.settings().shards;
+        let mut by_shard: BTreeMap<usize, Vec<(usize, TokenBounds)>> = BTreeMap::new();
+        for (at, bound) in bounds.into_iter().enumerate() {
+            by_shard
+                .entry(shards.of_cluster(&bound.cluster))
+                .or_default()
+                .push((at, bound));
+        }
+        let mut locked: Vec<_> = by_shard
+            .keys()
+            .map(|index| self.portal.shard(*index))
+            .collect();
+        let (mut tokens, mut changes) = (Vec::new(), Vec::new());
+        for (shard, bounds) in locked.iter_mut().zip(by_shard.into_values()) {
+            let Shard { state, seals, .. } = &mut **shard;
+            let mut work = Work::new(state);
+            for (at, bound) in bounds {
+                if !work.state().clusters.contains_key(&bound.cluster) {
+                    let secrets = seals.cluster_secrets(&bound.cluster);
+                    work.change(Change::ClusterMade {
+                        cluster: bound.cluster.clone(),
+                        secrets,
+                    });
+                }
+                let token = seals.mint_token(work.state());
+                tokens.push((at, TokenLine::of(&token, &bound)));
+                work.change(Change::TokenMade {
+                    token: hash_of(&token),
+                    bound,
+                });
+            }
+            changes.extend(work.into_changes());
+        }
+        tokens.sort_by_key(|(at, _)| *at);
+        let tokens = tokens.into_iter().map(|(_, line)| line).collect();
+        Ok((TokensMade { tokens }, self.portal.numbered(changes)))
     }
 
     /// `GET /agents`.
     pub fn agents(&self, query: &AgentsQuery) -> Result<AgentsPage, ControlError> {
-        self.not_yet(query)
+        let limit = query.limit.unwrap_or(100);
+        if !(1..=1000).contains(&limit) {
+            return Err(ControlError::invalid(
+                "limit",
+                format!("{limit} is refused; it must be 1 to 1000"),
+            ));
+        }
+        let limit = limit as usize;
+        let shards = self.portal.settings().shards;
+        let first = query
+            .cursor
+            .as_ref()
+            .map_or(0, |cursor| shards.of_agent(cursor));
+        let behind = query
+            .cursor
+            .as_ref()
+            .map_or(Bound::Unbounded, Bound::Excluded);
+        let mut agents = Vec::new();
+        // IDs begin with their shard's number, so the shards in order are the agents in order.
+        for index in first..shards.count() {
+            let shard = self.portal.shard(index);
+            let found = shard
+                .state
+                .agents
+                .range::<AgentId, _>((behind, Bound::Unbounded))
+                .filter(|(_, agent)| query.wants(agent));
+            agents.extend(
+                found
+                    .map(|(id, agent)| AgentSummary::of(id, agent))
+                    .take(limit + 1 - agents.len()),
+            );
+            if agents.len() > limit {
+                break;
+            }
+        }
+        let more = agents.len() > limit;
+        agents.truncate(limit);
+        let next_cursor = if more {
+            agents.last().map(|agent| agent.id.clone())
+        } else {
+            None
+        };
+        Ok(AgentsPage {
+            agents,
+            next_cursor,
+        })
     }
 
     /// `GET /agents/{id}`.
     pub fn agent(&self, agent: &AgentId) -> Result<AgentDetail, ControlError> {
-        Err(ControlError::UnknownAgent(agent.clone()))
+        let shard = self
+            .portal
+            .shard(self.portal.settings().shards.of_agent(agent));
+        let found = shard
+            .state
+            .agents
+            .get(agent)
+            .map(|found| AgentDetail::of(agent, found));
+        found.ok_or_else(|| ControlError::UnknownAgent(agent.clone()))
     }
 
     /// `POST /agents/{id}/revoke`. Revoking a revoked agent changes nothing.
     pub fn revoke(&self, agent: &AgentId) -> Result<(AgentSummary, Changes), ControlError> {
-        Err(ControlError::UnknownAgent(agent.clone()))
+        let moment = self.portal.moment(self.now);
+        let mut shard = self
+            .portal
+            .shard(self.portal.settings().shards.of_agent(agent));
+        let mut work = Work::new(&mut shard.state);
+        let unknown = || ControlError::UnknownAgent(agent.clone());
+        if !work.agent(agent).ok_or_else(unknown)?.is_revoked() {
+            work.change(Change::Revoked {
+                agent: agent.clone(),
+                at: moment.time,
+            });
+        }
+        let summary = AgentSummary::of(agent, work.agent(agent).ok_or_else(unknown)?);
+        Ok((summary, self.portal.numbered(work.into_changes())))
     }
 
     /// `PUT /clusters/{id}/desired`.
-    pub fn set_desired(&self, cluster: &ClusterId, input: DesiredInput) -> Result<(DesiredSet, Changes), ControlError> {
-        self.not_yet((cluster, input))
+    pub fn set_desired(
+        &self,
+        cluster: &ClusterId,
+        input: DesiredInput,
+    ) -> Result<(DesiredSet, Changes), ControlError> {
+        let moment = self.portal.moment(self.now);
+        let mut shard = self
+            .portal
+            .shard(self.portal.settings().shards.of_cluster(cluster));
+        let mut work = Work::new(&mut shard.state);
+        let found = work
+            .state()
+            .clusters
+            .get(cluster)
+            .ok_or_else(|| ControlError::UnknownCluster(cluster.clone()))?;
+        let generation = Generation(
+            found
+                .document
+                .as_ref()
+                .map_or(0, |document| document.generation.0)
+                + 1,
+        );
+        let warnings = warnings(&self.portal.releases(), &input);
+        let document = Document {
+            generation,
+            set_at: moment.time,
+            input,
+        };
+        work.change(Change::DocumentSet {
+            cluster: cluster.clone(),
+            document,
+        });
+        Ok((
+            DesiredSet {
+                generation,
+                warnings,
+            },
+            self.portal.numbered(work.into_changes()),
+        ))
     }
 
     /// `GET /clusters/{id}/desired`.
     pub fn desired(&self, cluster: &ClusterId) -> Result<DesiredView, ControlError> {
-        self.not_yet(cluster)
+        let shard = self
+            .portal
+            .shard(self.portal.settings().shards.of_cluster(cluster));
+        let found = shard
+            .state
+            .clusters
+            .get(cluster)
+            .ok_or_else(|| ControlError::UnknownCluster(cluster.clone()))?;
+        let document = found.document.as_ref();
+        Ok(DesiredView {
+            generation: document.map_or(Generation(0), |document| document.generation),
+            set_at: document.map(|document| document.set_at),
+            desired: document.map(|document| document.input.redacted()),
+        })
     }
 
-    /// `POST /clusters/{id}/operations`.
+    /// `POST /clusters/{id}/operations`. Parameters of a kind that is known must be those of that kind.
     pub fn post_operation(
         &self,
         cluster: &ClusterId,
         input: OperationInput,
     ) -> Result<(OperationPosted, Changes), ControlError> {
-        self.not_yet((cluster, input))
+        let moment = self.portal.moment(self.now);
+        let params = ClearParams::new(input.params);
+        let mut warnings = Vec::new();
+        match params.check(&input.kind) {
+            Ok(()) => {}
+            Err(ParamsRefusal::Unsupported { kind }) => {
+                warnings.push(format!(
+                    "no agent knows operation kind {kind:?}; it will be answered unsupported"
+                ));
+            }
+            Err(refusal) => return Err(ControlError::invalid("params", refusal.to_string())),
+        }
+        if input.kind == OperationKind::DiagCollect && input.consent.is_none() {
+            warnings.push("diag.collect without consent will be refused".to_owned());
+        }
+        let mut shard = self
+            .portal
+            .shard(self.portal.settings().shards.of_cluster(cluster));
+        let Shard { state, seals, .. } = &mut *shard;
+        let mut work = Work::new(state);
+        let found = work
+            .state()
+            .clusters
+            .get(cluster)
+            .ok_or_else(|| ControlError::UnknownCluster(cluster.clone()))?;
+        let is_of = |node: &NodeName| {
+            found
+                .agents
+                .iter()
+                .any(|id| work.agent(id).is_some_and(|agent| agent.node_name == *node))
+        };
+        if let Some(target) = input.target.as_ref().filter(|target| !is_of(target)) {
+            warnings.push(format!(
+                "no agent of node {target} is enrolled yet; the operation waits for it"
+            ));
+        }
+        let id = seals.mint_operation(work.state());
+        work.change(Change::OperationMade {
+            operation: id.clone(),
+            cluster: cluster.clone(),
+            kind: input.kind,
+            target: input.target,
+            params,
+            consent: input.consent,
+            at: moment.time,
+        });
+        Ok((
+            OperationPosted { id, warnings },
+            self.portal.numbered(work.into_changes()),
+        ))
     }
 
     /// `GET /operations/{id}`.
     pub fn operation(&self, operation: &OperationId) -> Result<OperationView, ControlError> {
-        Err(ControlError::UnknownOperation(operation.clone()))
+        let shard = self
+            .portal
+            .shard(self.portal.settings().shards.of_operation(operation));
+        let found = shard
+            .state
+            .operations
+            .get(operation)
+            .map(|found| found.view(operation));
+        found.ok_or_else(|| ControlError::UnknownOperation(operation.clone()))
     }
 
     /// `GET /releases`.
     pub fn releases(&self) -> Vec<ReleaseView> {
-        Vec::new()
+        self.portal.releases().views()
     }
 
     /// `POST /releases`: signs a manifest's payload as it stands and publishes it.
-    pub fn publish_release(&self, payload: &[u8]) -> Result<(ReleasePublished, Changes), ControlError> {
-        self.not_yet(payload)
+    pub fn publish_release(
+        &self,
+        payload: &[u8],
+    ) -> Result<(ReleasePublished, Changes), ControlError> {
+        let manifest = releases::read(payload).map_err(ControlError::Manifest)?;
+        let key = &self.portal.settings().release_key;
+        let signed = Arc::new(sign_manifest(key, payload));
+        let mut releases = self.portal.releases_mut();
+        let mut warnings = Vec::new();
+        if releases.manifest(&manifest.version).is_some() {
+            warnings.push(format!(
+                "release {} was there before and is replaced",
+                manifest.version
+            ));
+        }
+        releases.publish(Arc::clone(&signed));
+        let published = ReleasePublished {
+            version: manifest.version,
+            key_id: key.public().key_id(),
+            warnings,
+        };
+        Ok((
+            published,
+            self.portal
+                .numbered(vec![Change::ReleasePublished { signed }]),
+        ))
     }
 
     /// The public halves of the keys that sign releases.
     pub fn release_keys(&self) -> Vec<ReleaseKeyView> {
         let public = self.portal.settings().release_key.public();
-        vec![ReleaseKeyView { id: public.key_id(), public }]
+        vec![ReleaseKeyView {
+            id: public.key_id(),
+            public,
+        }]
     }
 
     /// The portal's clock.
     pub fn clock(&self) -> ClockView {
-        ClockView { portal_time: self.now.wall, offset_ms: 0, drift_ppm: 0 }
+        ClockView::of(*self.portal.clock(), self.now)
     }
 
     /// `PUT /clock`.
     pub fn set_clock(&self, input: ClockInput) -> (ClockView, Changes) {
-        let _ = input;
-        (self.clock(), Changes::default())
+        let ClockInput {
+            offset_ms,
+            drift_ppm,
+        } = input;
+        let setting = ClockSetting {
+            offset_ms,
+            drift_ppm,
+            set_at_monotonic_ms: self.now.monotonic_ms,
+        };
+        let mut clock = self.portal.clock_mut();
+        *clock = setting;
+        (
+            ClockView::of(setting, self.now),
+            self.portal.numbered(vec![Change::ClockSet { setting }]),
+        )
     }
 
     /// `GET /counters`.
     pub fn counters(&self) -> Counters {
-        Counters::default()
+        self.portal.tally().read()
     }
 
     /// `POST /reset`: forgets everything but settings and release keys, sets the clock right, and returns what was counted
     /// until then; every answer is counted either in it or afterwards.
     pub fn reset(&self) -> (Counters, Changes) {
-        (Counters::default(), Changes::default())
+        self.portal.empty_all(|clock| {
+            *clock = ClockSetting::default();
+            let set_right = Change::ClockSet { setting: *clock };
+            (
+                self.portal.tally().take(),
+                self.portal.numbered(vec![Change::Emptied, set_right]),
+            )
+        })
     }
 
     /// What a restart of a portal without `--data` does: forgets everything but settings, release keys and the clock's
     /// setting. The counters go on, since they are not the portal's memory but an observer's.
     pub fn restart_without_data(&self) -> Changes {
-        Changes::default()
-    }
-
-    fn not_yet<T, A>(&self, _: A) -> Result<T, ControlError> {
-        Err(ControlError::Invalid { member: String::new(), why: "not built yet".to_owned() })
+        self.portal
+            .empty_all(|_| self.portal.numbered(vec![Change::Emptied]))
     }
 }
 
+/// What a document asks for that its release does not have; it is set all the same.
+fn warnings(releases: &Releases, input: &DesiredInput) -> Vec<String> {
+    let Some(manifest) = releases.manifest(&input.release) else {
+        return vec![format!(
+            "no release {} is published; agents will report manifest_rejected",
+            input.release
+        )];
+    };
+    let mut warnings = Vec::new();
+    if manifest.agent.version != input.agent_version {
+        let (release, has) = (&input.release, &manifest.agent.version);
+        warnings.push(format!(
+            "release {release} has agent {has}, not {}; agents will report manifest_rejected",
+            input.agent_version
+        ));
+    }
+    for addon in &input.addons {
+        if !manifest
+            .addons
+            .iter()
+            .any(|template| template.name == addon.name)
+        {
+            warnings.push(format!(
+                "release {} has no add-on {}; agents will report it failed",
+                input.release, addon.name
+            ));
+        }
+    }
+    warnings
+}
+
 impl ControlError {
+    fn invalid(member: &str, why: String) -> Self {
+        Self::Invalid {
+            member: member.to_owned(),
+            why,
+        }
+    }
+
     /// The HTTP status that goes with it.
     pub fn status(&self) -> u16 {
         match self {

@@ -30,6 +30,17 @@ pub mod portal;
 pub mod request;
 pub mod state;
 
+mod checks;
+mod counters;
+mod documents;
+mod enroll;
+mod identities;
+mod limiter;
+mod near_miss;
+mod operations;
+mod releases;
+mod replay;
+mod seals;
 mod secret;
 mod shard;
 

@@ -91,7 +91,10 @@ impl<'de> Visitor<'de> for ClearOrSealedVisitor {
 }
 
 /// Writes a secret in clear: for the portal's own disk, and for nothing else.
-pub(crate) fn in_clear<S: Serializer>(secret: &ClearOrSealed, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn in_clear<S: Serializer>(
+    secret: &ClearOrSealed,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     InClear(secret).serialize(serializer)
 }
 

@@ -28,9 +28,12 @@ impl Shards {
 
     pub(crate) fn of_cluster(self, cluster: &ClusterId) -> usize {
         // FNV-1a, 32 bits: spreads names that differ in their last digits, the same on every machine.
-        let hash = cluster.as_str().bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-        });
+        let hash = cluster
+            .as_str()
+            .bytes()
+            .fold(0x811c_9dc5_u32, |hash, byte| {
+                (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+            });
         hash as usize % self.count()
     }
 
@@ -48,7 +51,10 @@ impl Shards {
 
     fn named(self, id: &str, prefix: &str) -> usize {
         let digits = id.strip_prefix(prefix).and_then(|rest| rest.get(..2));
-        digits.and_then(|digits| usize::from_str_radix(digits, 16).ok()).unwrap_or(0) % self.count()
+        digits
+            .and_then(|digits| usize::from_str_radix(digits, 16).ok())
+            .unwrap_or(0)
+            % self.count()
     }
 }
 
@@ -67,17 +73,20 @@ const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
 /// A new agent's ID: 80 random bits.
 pub(crate) fn mint_agent(shard: usize, rng: &mut impl Rng) -> AgentId {
-    AgentId::new(mint(AGENT, shard, 16, rng)).expect("prefix, hex digits and base 32 are in the alphabet")
+    AgentId::new(mint(AGENT, shard, 16, rng))
+        .expect("prefix, hex digits and base 32 are in the alphabet")
 }
 
 /// A new operation's ID: 80 random bits.
 pub(crate) fn mint_operation(shard: usize, rng: &mut impl Rng) -> OperationId {
-    OperationId::new(mint(OPERATION, shard, 16, rng)).expect("prefix, hex digits and base 32 are in the alphabet")
+    OperationId::new(mint(OPERATION, shard, 16, rng))
+        .expect("prefix, hex digits and base 32 are in the alphabet")
 }
 
 /// A new token: 160 random bits.
 pub(crate) fn mint_token(shard: usize, rng: &mut impl Rng) -> EnrollmentToken {
-    EnrollmentToken::new(mint(TOKEN, shard, 32, rng)).expect("prefix, hex digits and base 32 are no control characters")
+    EnrollmentToken::new(mint(TOKEN, shard, 32, rng))
+        .expect("prefix, hex digits and base 32 are no control characters")
 }
 
 /// A new secret of a cluster: 160 random bits.
@@ -96,7 +105,11 @@ fn mint(prefix: &str, shard: usize, length: usize, rng: &mut impl Rng) -> String
 fn push_random(text: &mut String, length: usize, rng: &mut impl Rng) {
     let mut bytes = [0; 32];
     rng.fill_bytes(&mut bytes[..length]);
-    text.extend(bytes[..length].iter().map(|byte| char::from(ALPHABET[usize::from(byte & 31)])));
+    text.extend(
+        bytes[..length]
+            .iter()
+            .map(|byte| char::from(ALPHABET[usize::from(byte & 31)])),
+    );
 }
 
 #[cfg(test)]
@@ -121,7 +134,10 @@ mod tests {
     #[test]
     fn what_it_did_not_mint_falls_into_some_shard() {
         for id in ["x", "agt_", "agt_z", "agt_zz", "agt_ff01", "0f", "agt_-1"] {
-            assert!(Shards::default().of_agent(&AgentId::new(id).unwrap()) < 16, "{id}");
+            assert!(
+                Shards::default().of_agent(&AgentId::new(id).unwrap()) < 16,
+                "{id}"
+            );
         }
         assert!(Shards::default().of_token(&EnrollmentToken::new("pbxe_é").unwrap()) < 16);
     }
@@ -133,6 +149,9 @@ mod tests {
         for at in 1..=1000 {
             filled[shards.of_cluster(&ClusterId::new(format!("clu_steady-{at}")).unwrap())] += 1;
         }
-        assert!(filled.iter().all(|count| (30..=100).contains(count)), "{filled:?}");
+        assert!(
+            filled.iter().all(|count| (30..=100).contains(count)),
+            "{filled:?}"
+        );
     }
 }

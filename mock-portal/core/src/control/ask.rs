@@ -1,17 +1,17 @@
 //! What is asked: the arguments of the verbs, as the control API's JSON has them. Members that nobody knows are refused.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use protocol::hash::Sha256Hex;
-use protocol::id::{AddonName, AgentId, AgentVersion, ClusterId, NodeName, ReleaseVersion, ServerId};
+use protocol::id::{AgentId, ClusterId, NodeName, ServerId};
 use protocol::pbx::operation::{Consent, OperationKind};
-use protocol::pbx::sync::{HostConfig, MaintenanceWindow};
+use protocol::time::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
-use crate::secret::ClearOrSealed;
+use crate::control::ControlError;
+use crate::enroll::TokenBounds;
+use crate::identities::Agent;
 
 /// `POST /tokens`.
 #[derive(Debug, Clone, Deserialize)]
@@ -59,70 +59,6 @@ pub enum AgentsState {
     Revoked,
 }
 
-/// `PUT /clusters/{id}/desired`: a document with its secrets in clear; the portal seals them for each agent. A secret
-/// that is given as `{"sealed": …}` goes through as it is.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DesiredInput {
-    /// The release.
-    pub release: ReleaseVersion,
-    /// The agent program.
-    pub agent_version: AgentVersion,
-    /// The host's configuration.
-    pub host: HostConfig,
-    /// When k3s may be restarted.
-    pub maintenance_window: MaintenanceWindow,
-    /// The cluster's secrets.
-    pub secrets: SecretsInput,
-    /// The add-ons.
-    #[serde(default)]
-    pub addons: Vec<AddonInput>,
-}
-
-/// A cluster's secrets.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SecretsInput {
-    /// The token of the cloud provider.
-    pub hcloud_token: ClearOrSealed,
-    /// Access to the bucket of snapshots.
-    pub s3: S3Input,
-}
-
-/// A bucket and the keys to it.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct S3Input {
-    /// The URL of the service.
-    pub endpoint: String,
-    /// The region.
-    pub region: String,
-    /// The bucket.
-    pub bucket: String,
-    /// The folder in the bucket.
-    pub folder: String,
-    /// The key's ID.
-    pub access_key: ClearOrSealed,
-    /// The key.
-    pub secret_key: ClearOrSealed,
-}
-
-/// An add-on of a document.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AddonInput {
-    /// Its name.
-    pub name: AddonName,
-    /// Whether it is on.
-    pub enabled: bool,
-    /// Its options.
-    #[serde(default)]
-    pub options: Map<String, Value>,
-    /// Its secret options.
-    #[serde(default)]
-    pub secret_options: BTreeMap<String, ClearOrSealed>,
-}
-
 /// `POST /clusters/{id}/operations`: secrets among the parameters in clear; sealed when the operation is handed out.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -138,8 +74,86 @@ pub struct OperationInput {
     pub consent: Option<Consent>,
 }
 
+/// Tokens that one call makes at most.
+const TOKENS_MAX: u32 = 100_000;
+
+impl TokensInput {
+    /// Whom each token is for.
+    pub(crate) fn bounds(&self, now: Timestamp) -> Result<Vec<TokenBounds>, ControlError> {
+        let count = self.count.unwrap_or(1);
+        if !(1..=TOKENS_MAX).contains(&count) {
+            return Err(ControlError::invalid(
+                "count",
+                format!("{count} is refused; it must be 1 to {TOKENS_MAX}"),
+            ));
+        }
+        if self.servers_per_cluster == Some(0) {
+            let why =
+                "0 is refused; it must be at least 1, or left out where all share one cluster";
+            return Err(ControlError::invalid("servers_per_cluster", why.to_owned()));
+        }
+        if count > 1 && self.server_id.is_some() {
+            let why = format!(
+                "one server cannot use {count} tokens; leave it out, or make one token for each server"
+            );
+            return Err(ControlError::invalid("server_id", why));
+        }
+        let expires_at = self.expires_in_seconds.map(|seconds| {
+            let ms = i64::try_from(seconds)
+                .unwrap_or(i64::MAX)
+                .saturating_mul(1000);
+            Timestamp::from_unix_ms(now.unix_ms().saturating_add(ms))
+        });
+        (1..=count).map(|at| self.bound(at, expires_at)).collect()
+    }
+
+    fn bound(&self, at: u32, expires_at: Option<Timestamp>) -> Result<TokenBounds, ControlError> {
+        let refused = |member: &str, why: protocol::id::IdRefused| {
+            ControlError::invalid(member, why.to_string())
+        };
+        let node_name = match self.count {
+            Some(_) => NodeName::new(format!("{}-{at}", self.node_name))
+                .map_err(|why| refused("node_name", why))?,
+            None => self.node_name.clone(),
+        };
+        let cluster = match self.servers_per_cluster {
+            Some(servers) => {
+                ClusterId::new(format!("{}-{}", self.cluster_id, (at - 1) / servers + 1))
+                    .map_err(|why| refused("cluster_id", why))?
+            }
+            None => self.cluster_id.clone(),
+        };
+        let (server_id, boot_image_sha256) = (self.server_id, self.boot_image_sha256);
+        Ok(TokenBounds {
+            cluster,
+            node_name,
+            server_id,
+            boot_image_sha256,
+            expires_at,
+        })
+    }
+}
+
+impl AgentsQuery {
+    pub(crate) fn wants(&self, agent: &Agent) -> bool {
+        let state = match self.state {
+            None => true,
+            Some(AgentsState::Active) => !agent.is_revoked(),
+            Some(AgentsState::Rotating) => !agent.is_revoked() && agent.keys.next().is_some(),
+            Some(AgentsState::Revoked) => agent.is_revoked(),
+        };
+        state
+            && self
+                .cluster
+                .as_ref()
+                .is_none_or(|cluster| *cluster == agent.cluster)
+    }
+}
+
 fn no_params() -> Arc<RawValue> {
-    RawValue::from_string("{}".to_owned()).map(Arc::from).expect("an empty object is JSON")
+    RawValue::from_string("{}".to_owned())
+        .map(Arc::from)
+        .expect("an empty object is JSON")
 }
 
 /// `PUT /clock`.

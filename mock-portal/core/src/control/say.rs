@@ -6,8 +6,8 @@ use std::sync::Arc;
 use protocol::endpoint::Endpoint;
 use protocol::hash::Sha256Hex;
 use protocol::id::{
-    AgentId, AgentVersion, Arch, ClusterId, EnrollmentToken, Generation, KeyId, NodeName, OperationId, ReleaseVersion,
-    ServerId,
+    AgentId, AgentVersion, Arch, ClusterId, EnrollmentToken, Generation, KeyId, NodeName,
+    OperationId, ReleaseVersion, ServerId,
 };
 use protocol::pbx::operation::{OperationEvent, OperationKind, Reason, Step};
 use protocol::pbx::sync::SyncReport;
@@ -18,6 +18,11 @@ use protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::clock::ClockSetting;
+use crate::enroll::TokenBounds;
+use crate::identities::{Agent, KeyPair};
+use crate::request::PortalNow;
 
 /// Answer of `POST /tokens`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -283,10 +288,90 @@ pub struct CounterLine {
     pub count: u64,
 }
 
+impl TokenLine {
+    pub(crate) fn of(token: &EnrollmentToken, bound: &TokenBounds) -> Self {
+        Self {
+            token: token.clone(),
+            cluster_id: bound.cluster.clone(),
+            node_name: bound.node_name.clone(),
+            server_id: bound.server_id,
+            boot_image_sha256: bound.boot_image_sha256,
+        }
+    }
+}
+
+impl AgentSummary {
+    pub(crate) fn of(id: &AgentId, agent: &Agent) -> Self {
+        let last = agent.last_report.as_ref();
+        Self {
+            id: id.clone(),
+            cluster_id: agent.cluster.clone(),
+            node_name: agent.node_name.clone(),
+            server_id: agent.enrollment.server_id,
+            state: match agent.keys.next() {
+                _ if agent.is_revoked() => AgentState::Revoked,
+                Some(_) => AgentState::Rotating,
+                None => AgentState::Active,
+            },
+            enrolled_at: agent.enrollment.at,
+            last_report_at: last.map(|received| received.at),
+            agent_version: last
+                .map_or(&agent.enrollment.agent_version, |received| {
+                    &received.report.agent_version
+                })
+                .clone(),
+            arch: agent.enrollment.arch,
+            leader: agent.leads(),
+            applied_generation: last.map_or(Generation(0), |received| {
+                received.report.document.applied_generation
+            }),
+            reports: agent.reports,
+        }
+    }
+}
+
+impl AgentDetail {
+    pub(crate) fn of(id: &AgentId, agent: &Agent) -> Self {
+        let key = |pair: &KeyPair| AgentKey {
+            id: pair.signing.key_id(),
+            signing_key: pair.signing.public(),
+            sealing_key: pair.sealing,
+            registered_at: pair.registered_at,
+        };
+        Self {
+            summary: AgentSummary::of(id, agent),
+            keys: agent.keys.all().map(key).collect(),
+            revoked_at: agent.revoked_at,
+            last_report: agent
+                .last_report
+                .as_ref()
+                .map(|received| Arc::clone(&received.report)),
+        }
+    }
+}
+
+impl ClockView {
+    pub(crate) fn of(setting: ClockSetting, now: PortalNow) -> Self {
+        let ClockSetting {
+            offset_ms,
+            drift_ppm,
+            ..
+        } = setting;
+        Self {
+            portal_time: setting.moment(now).time,
+            offset_ms,
+            drift_ppm,
+        }
+    }
+}
+
 impl Counters {
     /// How often an endpoint gave an answer: a code, or none for 200.
     pub fn count(&self, endpoint: Endpoint, code: Option<ProblemCode>) -> u64 {
-        let lines = self.answers.iter().filter(|line| line.endpoint == Some(endpoint) && line.code == code);
+        let lines = self
+            .answers
+            .iter()
+            .filter(|line| line.endpoint == Some(endpoint) && line.code == code);
         lines.map(|line| line.count).sum()
     }
 
