@@ -1,2 +1,7 @@
-//! (to be written)
-fn main() {}
+//! The program `mock-portal`: arguments, wiring, exit codes. What it does stands in the library beside it.
+
+mod program;
+
+fn main() -> std::process::ExitCode {
+    program::main()
+}

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::TokioIo;
@@ -130,16 +129,19 @@ pub struct Face {
 
 /// Serves a listener until `phase` says otherwise; then returns when the last connection has ended. `service` makes a
 /// service for each connection.
-pub async fn serve<M, S>(
+pub async fn serve<M, S, B>(
     listener: TcpListener,
     face: Face,
     mut phase: watch::Receiver<Phase>,
     service: M,
 ) where
     M: Fn(Arc<Progress>) -> S,
-    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>> + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>> + Send + 'static,
     S::Future: Send,
     S::Error: std::error::Error + Send + Sync + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: std::error::Error + Send + Sync + 'static,
 {
     let acceptor = face.tls.clone().map(TlsAcceptor::from);
     let http = http();
@@ -226,11 +228,14 @@ impl Drop for Open {
     }
 }
 
-impl<S> Connection<S>
+impl<S, B> Connection<S>
 where
-    S: Service<Request<Incoming>, Response = Response<Full<Bytes>>> + Send,
+    S: Service<Request<Incoming>, Response = Response<B>> + Send,
     S::Future: Send,
     S::Error: std::error::Error + Send + Sync + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: std::error::Error + Send + Sync + 'static,
 {
     async fn run(mut self, stream: TcpStream, acceptor: Option<TlsAcceptor>) {
         self.connections.open.fetch_add(1, Relaxed);

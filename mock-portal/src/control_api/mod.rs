@@ -1,0 +1,217 @@
+//! The control API: what whoever tests agents asks of the portal and sets in it, under `/_lab/v1`.
+//!
+//! A map: [`calls`] is the table of all calls, this file turns it into a router, `guard` says who may call, `reading`
+//! reads bodies and queries, `refusal` says how a call is refused. What a call does stands in `portal-core`.
+
+pub mod calls;
+mod guard;
+mod reading;
+mod refusal;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{FromRequest, FromRequestParts as _, RawPathParams, Request, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::on;
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use portal_core::Portal;
+use serde::Serialize;
+
+use crate::agent_api::HttpCounters;
+use crate::clock::Clock;
+use crate::journal::Journal;
+use crate::latency::Latencies;
+use crate::serve::Connections;
+
+pub use guard::{LabToken, LabTokenRefused};
+pub use refusal::{Code, Refusal};
+
+use calls::{CALLS, Call};
+use reading::Query;
+use refusal::suggestion;
+
+/// What every path of the control API begins with.
+pub const BASE_PATH: &str = "/_lab/v1";
+/// Bytes of a control call's body; a document with all its secrets in clear is far below it.
+const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// What the control API is about.
+pub struct ControlApi {
+    /// Whose verbs they are.
+    pub portal: Arc<Portal>,
+    /// The time at which they are asked.
+    pub clock: Clock,
+    /// The token that every call must bring; none where only this machine can call.
+    pub token: Option<LabToken>,
+    /// What came to the agents' address.
+    pub journal: Arc<Journal>,
+    /// How long it took.
+    pub latencies: Arc<Latencies>,
+    /// What came to the agents' address and not to the portal.
+    pub http: Arc<HttpCounters>,
+    /// The agents' connections.
+    pub connections: Arc<Connections>,
+}
+
+/// The control API as a service; to be called without a socket, too.
+pub fn router(api: Arc<ControlApi>) -> Router {
+    let mut router = Router::new()
+        .fallback(async |asked: Result<Asked, Refusal>| {
+            asked.map_or_else(|refusal| refusal, no_such_call)
+        })
+        .method_not_allowed_fallback(async |asked: Result<Asked, Refusal>| match asked {
+            Ok(asked) => no_such_method(&asked),
+            Err(refusal) => refusal.into_response(),
+        });
+    for call in CALLS {
+        let answer = async move |State(api): State<Arc<ControlApi>>,
+                                 asked: Result<Asked, Refusal>| {
+            let asked = asked?;
+            call.takes(&asked)?;
+            (call.run)(&api, &asked)
+        };
+        router = router.route(
+            &format!("{BASE_PATH}{}", call.path),
+            on(call.verb.filter(), answer),
+        );
+    }
+    router.with_state(api)
+}
+
+/// A call that may be answered: whoever sent it was let in, and it is there as a whole.
+#[derive(Debug)]
+struct Asked {
+    method: Method,
+    path: String,
+    /// What stands for `{id}` in the path; empty where the path has none.
+    id: String,
+    query: Query,
+    body: Bytes,
+}
+
+impl FromRequest<Arc<ControlApi>> for Asked {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, api: &Arc<ControlApi>) -> Result<Self, Refusal> {
+        let (mut head, body) = request.into_parts();
+        guard::check(api.token.as_ref(), &head)?;
+        let id = match RawPathParams::from_request_parts(&mut head, api).await {
+            Ok(params) => params
+                .iter()
+                .next()
+                .map(|(_, value)| value.to_owned())
+                .unwrap_or_default(),
+            Err(_) => {
+                return Err(Refusal::invalid(
+                    "the path is no UTF-8",
+                    "correct the ID in it",
+                ));
+            }
+        };
+        let query = Query::read(head.uri.query())?;
+        let body = Limited::new(body, BODY_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|error| {
+                if error.is::<LengthLimitError>() {
+                    let detail = format!("the body is larger than {BODY_BYTES_MAX} bytes");
+                    Refusal::new(Code::TooLarge, detail, "send less")
+                } else {
+                    Refusal::invalid("the body ended before its end", "send it again")
+                }
+            })?;
+        Ok(Self {
+            method: head.method,
+            path: head.uri.path().to_owned(),
+            id,
+            query,
+            body: body.to_bytes(),
+        })
+    }
+}
+
+impl Call {
+    /// Whether a call takes what came with it; nothing was changed when it does not.
+    fn takes(&self, asked: &Asked) -> Result<(), Refusal> {
+        asked.query.only(self.query)?;
+        let nothing = matches!(asked.body.trim_ascii(), b"" | b"{}");
+        if self.body == calls::Body::None && !nothing {
+            let detail = format!(
+                "{} {} takes no body and one came",
+                self.verb.as_str(),
+                self.path
+            );
+            return Err(Refusal::invalid(
+                detail,
+                "nothing was changed; leave the body out",
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn no_such_call(asked: Asked) -> Refusal {
+    let detail = format!("there is no call {} {}", asked.method, asked.path);
+    let paths = || {
+        CALLS
+            .iter()
+            .map(|call| format!("{BASE_PATH}{}", call.path))
+            .collect::<Vec<_>>()
+    };
+    let hint = match suggestion(&asked.path, paths().iter().map(String::as_str)) {
+        Some(near) => format!("did you mean {near}? GET {BASE_PATH} lists all calls"),
+        None => format!("GET {BASE_PATH} lists all calls"),
+    };
+    Refusal::not_found(detail, hint)
+}
+
+fn no_such_method(asked: &Asked) -> Response {
+    let segments = |path: &str| path.split('/').map(str::to_owned).collect::<Vec<_>>();
+    let given = segments(asked.path.strip_prefix(BASE_PATH).unwrap_or_default());
+    let fits = |call: &&Call| {
+        let known = segments(call.path);
+        known.len() == given.len()
+            && known
+                .iter()
+                .zip(&given)
+                .all(|(a, b)| a == b || a.starts_with('{'))
+    };
+    let allow = CALLS
+        .iter()
+        .filter(fits)
+        .map(|call| call.verb.as_str())
+        .collect::<Vec<_>>()
+        .join(", ");
+    let detail = format!("there is no call {} {}", asked.method, asked.path);
+    let refusal = Refusal::new(
+        Code::MethodNotAllowed,
+        detail,
+        format!("this path takes {allow}"),
+    );
+    let mut response = refusal.into_response();
+    if let Ok(allow) = HeaderValue::from_str(&allow) {
+        response.headers_mut().insert(ALLOW, allow);
+    }
+    response
+}
+
+/// 200 with a JSON body.
+fn done(value: &impl Serialize) -> Result<Response, Refusal> {
+    let mut response = line(value).into_response();
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// JSON with a line break at its end, for terminals.
+fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(value)
+        .expect("views are made of strings, numbers, lists and maps by name");
+    line.push(b'\n');
+    line
+}

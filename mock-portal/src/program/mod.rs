@@ -1,0 +1,94 @@
+//! The commands of `mock-portal`, and how each of them ends.
+//!
+//! Exit codes: 0 done, 1 failed, 2 wrong usage (the arguments, or a file that they name). An error is one line on
+//! stderr that says what, why and what to do; stdout holds answers only.
+
+mod cli;
+mod keys;
+mod serve;
+mod token;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use cli::{Cli, Command, LogFormat};
+
+/// How a command can end badly.
+enum Failure {
+    /// The arguments, or a file that they name: exit code 2.
+    Usage(anyhow::Error),
+    /// Everything else: exit code 1.
+    Failed(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Runs the program.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(error)) => told(&error, 2),
+        Err(Failure::Failed(error)) => told(&error, 1),
+    }
+}
+
+fn run(cli: Cli) -> Result<(), Failure> {
+    log(&cli.log, cli.log_format)?;
+    match cli.command {
+        Command::Serve(options) => serve::run(options),
+        Command::Keys(command) => keys::run(command),
+        Command::Token(options) => token::run(options),
+    }
+}
+
+fn told(error: &anyhow::Error, code: u8) -> ExitCode {
+    let text = format!("{error:#}").replace('\n', " ");
+    // Nothing is left to tell when stderr is gone.
+    let _ = writeln!(std::io::stderr(), "mock-portal: {text}");
+    ExitCode::from(code)
+}
+
+/// Logs go to stderr; stdout is for answers.
+fn log(filter: &str, format: LogFormat) -> Result<(), Failure> {
+    let filter = EnvFilter::builder().parse(filter).map_err(|error| {
+        Failure::Usage(anyhow::anyhow!(
+            "--log {filter:?} is no filter: {error}; write a level (info) or target=level,… (mock_portal=debug)"
+        ))
+    })?;
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    Ok(())
+}
+
+/// Writes one line of an answer to stdout, at once: a script reads it from a pipe.
+fn answer(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(&line)?;
+    stdout.flush()?;
+    Ok(())
+}
+
+/// Reads a file that an option names.
+fn file(option: &str, path: &std::path::Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| {
+        Failure::Usage(anyhow::anyhow!(
+            "{option} {}: it cannot be read: {error}",
+            path.display()
+        ))
+    })
+}

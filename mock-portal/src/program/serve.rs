@@ -1,0 +1,113 @@
+//! `mock-portal serve`: from arguments to a portal that runs until it is told to end.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, anyhow};
+use mock_portal::tls::Certificate;
+use mock_portal::{Config, Server, StartError, keys};
+use protocol::dialect::Dialect;
+use tempfile::NamedTempFile;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::cli::{Serve, Tls};
+use super::{Failure, answer, file};
+
+pub(super) fn run(options: Serve) -> Result<(), Failure> {
+    let config = config(options)?;
+    if config.certificate.is_none() && !config.agents.ip().is_loopback() {
+        tracing::warn!(
+            address = %config.agents,
+            "agents take plain http for loopback addresses only (WIRE-3); give this one --tls"
+        );
+    }
+    let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
+    runtime.block_on(serve(config))
+}
+
+async fn serve(config: Config) -> Result<(), Failure> {
+    // Before the ready line: whoever reads it may send a signal at once.
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be caught")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be caught")?;
+    let running = Server::start(config).await.map_err(|error| match error {
+        StartError::Bind(error) => Failure::Failed(error.into()),
+        StartError::OpenLab(address) => Failure::Usage(anyhow!(
+            "--lab {address} is open to everybody and can revoke a fleet; add --lab-token, or take a loopback address"
+        )),
+        error @ StartError::Tls(_) => Failure::Usage(error.into()),
+    })?;
+    let ca_pem_file = running.ca_pem.as_deref().map(ca_file).transpose()?;
+    answer(&running.ready(ca_pem_file.as_ref().map(NamedTempFile::path)))?;
+    tracing::info!(agents = %running.agents_url, lab = %running.lab_url, "ready");
+
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
+    }
+    running.shutdown().await;
+    Ok(())
+}
+
+fn config(options: Serve) -> Result<Config, Failure> {
+    let mut settings = match options.seed {
+        Some(seed) => keys::settings_of_seed(seed),
+        None => keys::settings().context("the system's random source failed")?,
+    };
+    if let Some(path) = &options.release_key {
+        settings.release_key = super::keys::read("--release-key", path)?;
+    }
+    if let Some(path) = &options.dialect {
+        settings.dialect = dialect(path)?;
+    }
+    let mut config = Config::new(settings);
+    config.agents = options.listen;
+    config.lab = options.lab;
+    config.lab_token = options.lab_token;
+    config.profile = options.profile.into();
+    config.certificate = options
+        .tls
+        .map(|tls| certificate(&tls, options.listen.ip()))
+        .transpose()?;
+    Ok(config)
+}
+
+fn dialect(path: &Path) -> Result<Dialect, Failure> {
+    let refused = |why: String| Failure::Usage(anyhow!("--dialect {}: {why}", path.display()));
+    let bytes = file("--dialect", path)?;
+    let text = std::str::from_utf8(&bytes).map_err(|error| refused(error.to_string()))?;
+    toml::from_str(text).map_err(|error| {
+        let line = error
+            .span()
+            .map_or(1, |span| text[..span.start].lines().count().max(1));
+        refused(format!("line {line}: {}", error.message()))
+    })
+}
+
+fn certificate(tls: &Tls, listen: std::net::IpAddr) -> Result<Certificate, Failure> {
+    let (chain_path, key_path) = match tls {
+        Tls::SelfSigned => {
+            return Ok(Certificate::self_signed(Some(listen)).context("--tls self-signed")?);
+        }
+        Tls::Files { chain, key } => (chain, key),
+    };
+    let refused = |path: &Path, error| Failure::Usage(anyhow!("--tls {}: {error}", path.display()));
+    let chain = Certificate::read_chain(&file("--tls", chain_path)?)
+        .map_err(|error| refused(chain_path, error))?;
+    let key = zeroize::Zeroizing::new(file("--tls", key_path)?);
+    let key = Certificate::read_key(&key).map_err(|error| refused(key_path, error))?;
+    Ok(Certificate::given(chain, key))
+}
+
+/// The authority's certificate in a file that goes when the program ends.
+fn ca_file(pem: &str) -> anyhow::Result<NamedTempFile> {
+    let write = || {
+        let mut file = tempfile::Builder::new()
+            .prefix("mock-portal-ca-")
+            .suffix(".pem")
+            .tempfile()?;
+        file.write_all(pem.as_bytes())?;
+        Ok::<_, std::io::Error>(file)
+    };
+    write()
+        .context("the authority's certificate cannot be written to the folder for temporary files")
+}
