@@ -2,7 +2,7 @@
 //!
 //! Every histogram has the same shape, so adding two is adding their counters: exact, in any order. Recording touches
 //! one counter; nothing grows. A longer value counts as an hour. It corrects nothing: what a stalled caller did not
-//! send is seen in lateness and in the sync deficit, not made up here (`// case L3`, `// case L7` in the tests).
+//! send is seen in lateness and in the sync deficit, not made up here.
 
 use std::fmt;
 

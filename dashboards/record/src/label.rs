@@ -1,8 +1,8 @@
 //! Closed sets of labels, and tables over them.
 //!
 //! A label is a variant of an enum, never a string that somebody measured: so memory is fixed before the run begins,
-//! and an agent's or operation's ID cannot become one (`// case L29` in the tests). In memory a table is a plain array;
-//! in a file it is a map from label to value that leaves out what is as at the start, in the order of the set.
+//! and an agent's or operation's ID cannot become one. In memory a table is a plain array; in a file it is a map from
+//! label to value that leaves out what is as at the start, in the order of the set.
 
 use std::fmt;
 use std::marker::PhantomData;
