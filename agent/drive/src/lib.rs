@@ -5,6 +5,10 @@
 //!
 //! | Module | What it is |
 //! |---|---|
+//! | [`driver`] | feeds and drains the machine: calls, records, tasks, waits |
+//! | [`http_portal`] | encode, sign, exchange, read |
+//! | [`meter`] | what is counted of calls |
+//! | [`clock`] | the two clocks of a live world |
 //! | [`base_url`] | which portal addresses are accepted |
 //! | [`tls`] | whom TLS trusts, with which cryptography |
 //! | [`transport`] | one connection an agent: a request out, a raw answer or a failure in |
@@ -12,12 +16,20 @@
 //! | [`failure`] | the ways in which there is no answer |
 
 pub mod base_url;
+pub mod clock;
+pub mod driver;
 pub mod failure;
+pub mod http_portal;
+pub mod meter;
 pub mod observe;
 pub mod tls;
 pub mod transport;
 
 pub use base_url::{BaseUrl, UrlRefused};
+pub use clock::SystemClock;
+pub use driver::{Driver, World};
 pub use failure::Failure;
+pub use http_portal::{HttpPortal, Signer, Spoken};
+pub use meter::{CallRecord, Connect, Meter};
 pub use observe::Observer;
 pub use transport::{Connection, Exchange, Patience, Raw, Settings, TimeOuts, Transport};
