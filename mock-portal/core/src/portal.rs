@@ -198,6 +198,17 @@ impl Portal {
         }
     }
 
+    /// Whether two portals remember the same: what a test of a restart with data asks.
+    pub fn remembers_the_same_as(&self, other: &Self) -> bool {
+        let same_shard = |(mine, theirs): (&Mutex<Shard>, &Mutex<Shard>)| {
+            locked(mine).state == locked(theirs).state
+        };
+        self.shards.iter().zip(&other.shards).all(same_shard)
+            && *self.registry() == *other.registry()
+            && *self.releases() == *other.releases()
+            && *self.clock() == *other.clock()
+    }
+
     /// 401 for headers and signature: everything about a signature that needs no more state than the agent's keys.
     fn prove(
         &self,
