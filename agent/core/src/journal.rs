@@ -48,6 +48,21 @@ pub enum Work {
     },
 }
 
+impl fmt::Display for Work {
+    /// `enrollment ask`, `document 18 write_secrets`, `operation op_1 save`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Enrollment { step } => write!(formatter, "enrollment {step}"),
+            Self::Document { generation, step } => {
+                write!(formatter, "document {generation} {step}")
+            }
+            Self::Operation { operation, step } => {
+                write!(formatter, "operation {operation} {step}")
+            }
+        }
+    }
+}
+
 impl Work {
     /// Whether its step destroys something, so that a crash inside it is looked at and never simply repeated (OPS-4).
     pub fn is_destructive(&self) -> bool {

@@ -79,10 +79,7 @@ pub enum Note {
         offset_ms: i64,
     },
     /// The key in use was refused while another is on disk, which is tried (ANS-4).
-    OtherKeyTried {
-        /// The other key.
-        key: KeyId,
-    },
+    OtherKeyTried,
     /// The identity is taken as revoked (ANS-4).
     Revoked {
         /// The portal's code, if it gave one.
@@ -251,7 +248,7 @@ impl Note {
             Self::TaskFailed { .. } => Some(Metric::AgentTaskFailures),
             Self::UnreadableRetryAfter { .. }
             | Self::RequestRefused { .. }
-            | Self::OtherKeyTried { .. }
+            | Self::OtherKeyTried
             | Self::RevocationLifted
             | Self::NoToken
             | Self::BootstrapUnopenable { .. }
@@ -301,7 +298,7 @@ impl Note {
             | Self::UnreadableRetryAfter { .. }
             | Self::RequestRefused { .. }
             | Self::ClockCorrected { .. }
-            | Self::OtherKeyTried { .. }
+            | Self::OtherKeyTried
             | Self::ProtocolTooOld { .. }
             | Self::BootstrapUnopenable { .. }
             | Self::OperationChanged { .. }

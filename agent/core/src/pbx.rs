@@ -1,11 +1,33 @@
 //! The agent of the portal protocol.
 //!
-//! [`agent`] owns order, the lanes own rules: it routes inputs to lanes and says whose turn it is, and nothing else.
+//! [`Agent`] owns order, the lanes own rules: it routes inputs to lanes and says whose turn it is, and nothing else.
 //!
 //! | Module | What it decides |
 //! |---|---|
-//! | [`facts`], [`task`], [`durable`] | what an agent is told, asks of its host, and keeps |
+//! | [`facts`], [`task`], [`durable`] | nothing: what an agent is told, asks of its host, and keeps |
+//! | `agent` | whose turn it is |
+//! | `pace` | when this agent may call at all; the table of answers |
+//! | `enroll` | from a token to an identity and a node that runs |
+//! | `sync` | when a report is due, and what it says |
+//! | `document` | taking the desired state, and putting it into force |
+//! | `operate` | which operations are begun, and carrying them out step by step |
+//! | `steps`, `rotate` | what each step does; a rotation of the keys |
+//! | `events`, `deliver` | what an operation leaves behind; how the portal gets it |
+//! | `shared` | nothing: what all lanes share |
 
+mod agent;
+mod deliver;
+mod document;
 pub mod durable;
+mod enroll;
+mod events;
 pub mod facts;
+mod operate;
+mod pace;
+mod rotate;
+mod shared;
+mod steps;
+mod sync;
 pub mod task;
+
+pub use agent::Agent;

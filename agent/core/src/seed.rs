@@ -20,6 +20,8 @@ pub enum Purpose {
     RetryAfterSpread,
     /// Where in its range the wait before a failed task of the host lies.
     TaskRetryJitter,
+    /// Where in its range the wait before a failed write lies.
+    StoreRetryJitter,
     /// Where the tickets of a boot begin.
     Tickets,
 }

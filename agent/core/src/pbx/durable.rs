@@ -6,6 +6,7 @@
 //! Members that this program does not know are ignored, so that an older program can read what a newer one has written
 //! with the same schema; a newer schema is refused.
 
+use std::fmt;
 use std::sync::Arc;
 
 use protocol::hash::Sha256Hex;
@@ -45,7 +46,10 @@ pub struct Durable {
     /// The document that was taken last.
     #[serde(default)]
     pub document: Option<Arc<TakenDocument>>,
-    /// The document that is in force; 0 before the first.
+    /// Whether that document is in force: all that can be done for it was done once.
+    #[serde(default)]
+    pub in_force: bool,
+    /// The generation that was in force last; 0 before the first.
     #[serde(default)]
     pub applied_generation: Generation,
     /// The highest floor of a manifest that was believed (UPD-6).
@@ -77,6 +81,7 @@ impl Default for Durable {
             enrollment: None,
             idle: None,
             document: None,
+            in_force: true,
             applied_generation: Generation(0),
             floor: 0,
             operation: None,
@@ -206,6 +211,22 @@ pub enum EnrollStep {
     WriteSecrets,
 }
 
+impl fmt::Display for EnrollStep {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::MakeKeys => "make_keys",
+            Self::ReadServerId => "read_server_id",
+            Self::Ask => "ask",
+            Self::StoreAnswer => "store_answer",
+            Self::DropToken => "drop_token",
+            Self::WriteK3s => "write_k3s",
+            Self::StartK3s => "start_k3s",
+            Self::WaitApi => "wait_api",
+            Self::WriteSecrets => "write_secrets",
+        })
+    }
+}
+
 /// Why an agent sends nothing any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -217,8 +238,8 @@ pub enum IdleReason {
     },
     /// Its token was refused three times; a new token comes with a new server (ENR-7).
     TokenRefused {
-        /// The last code.
-        code: ProblemCode,
+        /// The last code; none where a crash has swallowed the last answer.
+        code: Option<ProblemCode>,
     },
     /// Its request to be enrolled was refused with 400 three times (ANS-2).
     EnrollmentRefused {
@@ -328,8 +349,21 @@ pub struct UndeliverableEvents {
     pub first_sequence: u64,
     /// How many.
     pub count: u64,
-    /// The portal's code, or its status where there was none.
-    pub code: String,
+    /// Why.
+    pub cause: Undeliverable,
+}
+
+/// Why events will never be taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Undeliverable {
+    /// This very event was refused with 400 as often as a request may be (ANS-2).
+    Refused {
+        /// The portal's code, or its status where there was none.
+        code: String,
+    },
+    /// The portal has not handed this operation to this agent: 404 (OPS-8).
+    UnknownOperation,
 }
 
 /// How many days an agent has run on, so that a clock that jumps a year ages nothing by more than a day.

@@ -4,6 +4,7 @@
 //! twice, it leaves the node as once. Secrets are in it only sealed; the host opens them when it performs it. None of them
 //! runs a command that somebody typed (OPS-5).
 
+use std::fmt;
 use std::sync::Arc;
 
 use protocol::hash::Sha256Hex;
@@ -12,7 +13,9 @@ use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer, S3Access};
 use protocol::pbx::sync::IngressMode;
 use protocol::sign::{Signature, SigningPublicKey};
 
-use crate::machine::KeyHandle;
+use crate::limits::Limits;
+use crate::machine::{Deadline, KeyHandle};
+use crate::time::Monotonic;
 
 /// A task of the host.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,6 +71,30 @@ pub enum Task {
     },
     /// Forgets every key pair but this one (OP-9).
     PromoteKeys(KeyHandle),
+}
+
+impl Task {
+    /// When a task that is handed out now must have ended.
+    pub(super) fn deadline(&self, limits: &Limits, now: Monotonic) -> Deadline {
+        let ms = match self {
+            Self::MakeKeys(_)
+            | Self::ReadServerId
+            | Self::StoreBootstrap(_)
+            | Self::DropToken
+            | Self::WriteK3sConfig
+            | Self::WriteSecrets(_)
+            | Self::WriteDropIns(_)
+            | Self::PromoteKeys(_) => limits.task_ms_max,
+            Self::StartK3s
+            | Self::StopK3s { .. }
+            | Self::WaitApi
+            | Self::SaveSnapshot { .. }
+            | Self::ConfirmSnapshot { .. }
+            | Self::ResetRestore { .. } => limits.long_task_ms_max,
+            Self::ForgetStaleNodes { grace_ms } => limits.task_ms_max.saturating_add(*grace_ms),
+        };
+        Deadline(now.plus_ms(ms))
+    }
 }
 
 /// Which key pairs are to be made.
@@ -174,4 +201,13 @@ pub enum DocumentStep {
     WriteDropIns,
     /// The cluster's Secrets; the leader's alone.
     WriteSecrets,
+}
+
+impl fmt::Display for DocumentStep {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::WriteDropIns => "write_drop_ins",
+            Self::WriteSecrets => "write_secrets",
+        })
+    }
 }

@@ -1,0 +1,773 @@
+//! The agent: routes inputs to lanes and says whose turn it is. It owns order; the lanes own rules.
+//!
+//! Each kind of effect is a slot that one lane at a time may hold: a write, a look at the node, a call, an opening of
+//! secrets, a task of the host. Whoever drains the actions asks [`Agent::poll_action`], and that asks the lanes, in the
+//! order that SYNC-2 gives, for what they would put into a slot that is free. So nothing is queued that could grow old, and
+//! what an input has changed is all that counts.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use protocol::endpoint::{Authentication, Endpoint};
+use protocol::id::ReleaseVersion;
+use protocol::pbx::call::{AnswerBody, Reply, Request};
+use protocol::time::Timestamp;
+use serde_json::value::RawValue;
+
+use super::deliver::Deliver;
+use super::document::Document;
+use super::durable::{Days, Durable, IdleReason, TakenDocument};
+use super::enroll::{Enroll, Start};
+use super::events;
+use super::facts::{BootFacts, Observation};
+use super::operate::Operate;
+use super::pace::{Pace, Tries, Verdict};
+use super::shared::{Conditions, Shared};
+use super::sync::{Contents, Sync};
+use super::task::{DocumentStep, Done, Task};
+use crate::backoff::Backoff;
+use crate::journal::{Journal, Recorded, Resume, Work};
+use crate::machine::{
+    Action, Call, Deadline, Evidence, Input, KeyHandle, Machine, StoreFailure, TaskFailure, Ticket,
+    Unopenable, Unreachable, Wake, WakeReason,
+};
+use crate::note::Note;
+use crate::seed::{Chance, Purpose, Seed};
+use crate::time::{Monotonic, Now};
+
+/// The agent of the portal protocol.
+#[derive(Debug)]
+pub struct Agent {
+    shared: Shared,
+    pace: Pace,
+    /// Until the enrollment is through, it has all slots to itself.
+    enroll: Option<Box<Enroll>>,
+    sync: Sync,
+    document: Document,
+    operate: Operate,
+    deliver: Deliver,
+    slots: Slots,
+    store_retry: StoreRetry,
+    next_ticket: u32,
+    /// When the calendar is looked at again.
+    day_look_at: Monotonic,
+}
+
+/// What is under way, a slot each.
+#[derive(Debug, Default)]
+struct Slots {
+    look: Option<Ticket>,
+    call: Option<Box<CallOut>>,
+    open: Option<(Ticket, Opening)>,
+    host: Option<Box<AtWork>>,
+}
+
+/// The call that is out.
+#[derive(Debug)]
+struct CallOut {
+    ticket: Ticket,
+    request: Request,
+    /// The keys that it was signed with.
+    key: Option<KeyHandle>,
+}
+
+/// Whose secrets are being opened.
+#[derive(Debug)]
+enum Opening {
+    Enrollment,
+    Document(Arc<RawValue>),
+}
+
+/// The host's task that is under way.
+#[derive(Debug)]
+struct AtWork {
+    ticket: Ticket,
+    whose: Whose,
+    work: Work,
+    deadline: Deadline,
+    is_overdue: bool,
+}
+
+/// Whose task the host is at.
+#[derive(Debug)]
+enum Whose {
+    Enrollment,
+    Document(Arc<TakenDocument>, DocumentStep),
+    Operation,
+}
+
+/// A record that could not be written (FAIL-7).
+#[derive(Debug)]
+struct StoreRetry {
+    row: Backoff,
+    at: Option<Monotonic>,
+    message: Option<String>,
+    jitter: Chance,
+}
+
+impl Machine for Agent {
+    type Durable = Durable;
+    type Facts = BootFacts;
+    type Observation = Observation;
+    type Request = Request;
+    type Reply = Reply;
+    type Task = Task;
+    type Done = Done;
+
+    fn boot(durable: Arc<Durable>, facts: BootFacts, seed: Seed, now: Now) -> Self {
+        let mut shared = Shared {
+            facts,
+            journal: Journal::boot(durable),
+            notes: VecDeque::new(),
+            conditions: None,
+            now,
+            before: now.monotonic,
+            clock_offset_ms: 0,
+        };
+        shared.note(Note::Booted {
+            enrolled: shared.journal.identity.is_some(),
+            operation: shared
+                .journal
+                .operation
+                .as_deref()
+                .map(|running| running.offer.id.clone()),
+        });
+        let asks_again = matches!(shared.journal.idle, Some(IdleReason::Revoked { .. }));
+        let start = if shared.journal.idle.is_some() && !asks_again {
+            Start::Idle
+        } else {
+            Enroll::boot(seed, &mut shared)
+        };
+        let mut pace = Pace::boot(seed, &shared, matches!(start, Start::Through));
+        let enroll = match start {
+            Start::Through => None,
+            Start::UnderWay(enroll) => Some(Box::new(enroll)),
+            Start::Idle => {
+                pace.shut();
+                None
+            }
+        };
+        let operate = Operate::boot(&mut shared);
+        Self {
+            pace,
+            enroll,
+            sync: Sync::boot(seed, &shared),
+            document: Document::boot(seed, &shared),
+            operate,
+            deliver: Deliver::default(),
+            slots: Slots::default(),
+            store_retry: StoreRetry {
+                row: Backoff::default(),
+                at: None,
+                message: None,
+                jitter: seed.child(Purpose::StoreRetryJitter),
+            },
+            next_ticket: seed.child(Purpose::Tickets).draw() as u32,
+            day_look_at: now.monotonic,
+            shared,
+        }
+    }
+
+    fn handle(&mut self, input: Input<Self>, now: Now) {
+        self.shared.before = self.shared.now.monotonic;
+        self.shared.now = now;
+        match input {
+            Input::Tick => {}
+            Input::Observed(ticket, seen) => self.observed(ticket, seen),
+            Input::Reply(ticket, reply) => self.replied(ticket, reply),
+            Input::Stored(ticket, result) => self.stored(ticket, result),
+            Input::Opened(ticket, result) => self.opened(ticket, result),
+            Input::Progress(ticket, lines) => {
+                if self
+                    .slots
+                    .host
+                    .as_ref()
+                    .is_some_and(|at_work| at_work.ticket == ticket)
+                {
+                    self.operate.progress(lines);
+                }
+            }
+            Input::Performed(ticket, result) => self.performed(ticket, result),
+            Input::Probed(ticket, evidence) => self.probed(ticket, evidence),
+        }
+        self.tell_if_overdue();
+        if !self.pace.is_shut() {
+            self.document.plan(&mut self.shared);
+        }
+    }
+
+    fn poll_action(&mut self) -> Option<Action<Self>> {
+        if let Some(note) = self.shared.notes.pop_front() {
+            return Some(Action::Note(note));
+        }
+        self.write()
+            .or_else(|| self.go_on())
+            .or_else(|| self.shared.notes.pop_front().map(Action::Note))
+    }
+
+    fn poll_wake(&self) -> Option<Wake> {
+        let at_work = self
+            .slots
+            .host
+            .as_deref()
+            .filter(|at_work| !at_work.is_overdue);
+        let deadline = at_work.map(|at_work| Wake {
+            at: at_work.deadline.0,
+            why: WakeReason::TaskDeadline,
+        });
+        [
+            deadline,
+            self.store_retry.wake(),
+            self.wake_to_work(),
+            self.wake_to_call(),
+        ]
+        .into_iter()
+        .flatten()
+        .min_by_key(|wake| wake.at)
+    }
+}
+
+/// Whose turn it is.
+impl Agent {
+    /// The first effect that a free slot is wanted for.
+    fn go_on(&mut self) -> Option<Action<Self>> {
+        if self.pace.is_shut() {
+            // rule FAIL-6: nothing is sent, and the node is left as it is.
+            return None;
+        }
+        if self.enroll.is_some() {
+            return self.go_on_enrolling();
+        }
+        if self.pace.only_asks_again() {
+            return self.begin_sync();
+        }
+        self.open_document()
+            .or_else(|| self.work_on_document())
+            .or_else(|| self.work_on_operation())
+            .or_else(|| self.begin_sync())
+            .or_else(|| self.call_for_others())
+    }
+
+    /// The record, whenever it has changed and none is being written.
+    fn write(&mut self) -> Option<Action<Self>> {
+        if self
+            .store_retry
+            .at
+            .is_some_and(|at| at > self.shared.now.monotonic)
+        {
+            return None;
+        }
+        let ticket = Ticket(self.next_ticket);
+        let durable = self.shared.journal.write(ticket)?;
+        self.next_ticket = self.next_ticket.wrapping_add(1);
+        Some(Action::Store(ticket, durable))
+    }
+
+    fn go_on_enrolling(&mut self) -> Option<Action<Self>> {
+        let enroll = self.enroll.as_deref()?;
+        if self.slots.open.is_none()
+            && let Some(values) = enroll.to_open(&self.shared)
+        {
+            let ticket = self.ticket();
+            self.slots.open = Some((ticket, Opening::Enrollment));
+            return Some(Action::Open(ticket, values));
+        }
+        if self.slots.host.is_none()
+            && let Some(task) = enroll.task(&self.shared)
+        {
+            return Some(self.perform(Whose::Enrollment, task, Resume::Run));
+        }
+        if !self.may_call() {
+            return None;
+        }
+        if enroll.wants_look(&self.shared) {
+            return Some(self.look());
+        }
+        if enroll.wants_call(&self.shared) {
+            if !enroll.is_ready_to_call(&mut self.shared) {
+                return self.write();
+            }
+            let request = enroll.request(&self.shared)?;
+            return Some(self.call(request, self.wanted_since()));
+        }
+        None
+    }
+
+    fn open_document(&mut self) -> Option<Action<Self>> {
+        if self.slots.open.is_some() {
+            return None;
+        }
+        let (raw, values) = self.document.to_open()?;
+        let ticket = self.ticket();
+        self.slots.open = Some((ticket, Opening::Document(raw)));
+        Some(Action::Open(ticket, values))
+    }
+
+    fn work_on_document(&mut self) -> Option<Action<Self>> {
+        if self.slots.host.is_some() {
+            return None;
+        }
+        let (taken, step, task) = self.document.task(&self.shared)?;
+        Some(self.perform(Whose::Document(taken, step), task, Resume::Run))
+    }
+
+    /// After the document's work (SYNC-2), and not while secrets are being opened: a step of a rotation may forget the
+    /// keys that they are sealed to.
+    fn work_on_operation(&mut self) -> Option<Action<Self>> {
+        if self.slots.host.is_some() || self.slots.open.is_some() {
+            return None;
+        }
+        let (task, how) = self.operate.task(&self.shared)?;
+        Some(self.perform(Whose::Operation, task, how))
+    }
+
+    /// The next sync, if it is due: with a look at the node first, or the same report once more.
+    fn begin_sync(&mut self) -> Option<Action<Self>> {
+        let due = self.sync.wake().at;
+        if !self.may_call() || due > self.shared.now.monotonic {
+            return None;
+        }
+        let intended = self.pace.opened().map_or(due, |opened| opened.max(due));
+        match self.sync.ready(intended) {
+            Some(report) => Some(self.call(Request::Sync(report), intended)),
+            None => Some(self.look()),
+        }
+    }
+
+    /// The calls of the other lanes, between two syncs.
+    fn call_for_others(&mut self) -> Option<Action<Self>> {
+        if !self.may_call() {
+            return None;
+        }
+        let manifest = self
+            .document
+            .wants_manifest()
+            .cloned()
+            .map(Request::Manifest);
+        let request = manifest
+            .or_else(|| self.operate.request(&self.shared))
+            .or_else(|| self.deliver.request(&self.shared))?;
+        Some(self.call(request, self.wanted_since()))
+    }
+
+    /// Since when a call was due that goes out now: since the gate opened, if that was after the last input; else this input
+    /// is what made it due.
+    fn wanted_since(&self) -> Monotonic {
+        let opened = self
+            .pace
+            .opened()
+            .filter(|opened| *opened > self.shared.before);
+        opened.unwrap_or(self.shared.now.monotonic)
+    }
+
+    /// Whether any call may go out now. A look at the node is the beginning of one.
+    fn may_call(&self) -> bool {
+        self.slots.call.is_none()
+            && self.slots.look.is_none()
+            && self.pace.opens(self.shared.now.monotonic).is_none()
+    }
+
+    /// When the next call goes out, if none is out.
+    fn wake_to_call(&self) -> Option<Wake> {
+        if self.pace.is_shut() || self.slots.call.is_some() || self.slots.look.is_some() {
+            return None;
+        }
+        let gate = self.pace.opens(self.shared.now.monotonic);
+        if let Some(enroll) = self.enroll.as_deref() {
+            return gate
+                .filter(|_| enroll.wants_look(&self.shared) || enroll.wants_call(&self.shared));
+        }
+        let sync = self.sync.wake();
+        let others_want = !self.pace.only_asks_again()
+            && (self.document.wants_manifest().is_some()
+                || self.operate.request(&self.shared).is_some()
+                || self.deliver.wants_call(&self.shared));
+        match gate {
+            Some(gate) if others_want || gate.at > sync.at => Some(gate),
+            _ => Some(sync),
+        }
+    }
+
+    /// When the host is to be asked again without any other cause.
+    fn wake_to_work(&self) -> Option<Wake> {
+        if self.pace.is_shut() || self.pace.only_asks_again() || self.slots.host.is_some() {
+            return None;
+        }
+        match self.enroll.as_deref() {
+            Some(enroll) => enroll.wake(),
+            None => self.document.wake(&self.shared),
+        }
+    }
+}
+
+/// Actions.
+impl Agent {
+    fn ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket = self.next_ticket.wrapping_add(1);
+        ticket
+    }
+
+    fn look(&mut self) -> Action<Self> {
+        let ticket = self.ticket();
+        self.slots.look = Some(ticket);
+        Action::Observe(ticket)
+    }
+
+    fn call(&mut self, request: Request, intended: Monotonic) -> Action<Self> {
+        let stamp = match (request.endpoint().authentication(), self.tries_of(&request)) {
+            (Authentication::Signature, Some(mut tries)) => {
+                let stamp = self.pace.stamp(&self.shared, &mut tries);
+                self.set_tries_of(&request, tries);
+                stamp
+            }
+            _ => None,
+        };
+        let ticket = self.ticket();
+        let key = stamp.as_ref().map(|stamp| stamp.key);
+        self.slots.call = Some(Box::new(CallOut {
+            ticket,
+            request: request.clone(),
+            key,
+        }));
+        Action::Call(
+            ticket,
+            Call {
+                request,
+                stamp,
+                intended,
+            },
+        )
+    }
+
+    fn perform(&mut self, whose: Whose, task: Recorded<Task>, how: Resume) -> Action<Self> {
+        let ticket = self.ticket();
+        let deadline = task.deadline(&self.shared.facts.limits, self.shared.now.monotonic);
+        let work = task.record().work.clone();
+        self.slots.host = Some(Box::new(AtWork {
+            ticket,
+            whose,
+            work,
+            deadline,
+            is_overdue: false,
+        }));
+        match how {
+            Resume::Run => Action::Perform(ticket, task, deadline),
+            Resume::Probe => Action::Probe(ticket, task),
+        }
+    }
+}
+
+/// Inputs.
+impl Agent {
+    fn observed(&mut self, ticket: Ticket, mut seen: Observation) {
+        if self
+            .slots
+            .look
+            .take_if(|looking| *looking == ticket)
+            .is_none()
+        {
+            return;
+        }
+        self.shared.conditions = Some(Conditions::from(&seen));
+        if let Some(enroll) = self.enroll.as_deref_mut() {
+            enroll.looked(seen.boot.image_sha256);
+            return;
+        }
+        let identity = self.shared.journal.identity.as_ref();
+        let contents = Contents {
+            document: self.document.report(&self.shared),
+            operation: self.operate.report(&self.shared),
+            problems: self.problems(std::mem::take(&mut seen.problems)),
+            keys_created_at: identity.map_or(Timestamp::MIN, |identity| identity.active.created_at),
+        };
+        self.sync.looked(&self.shared, seen, contents);
+    }
+
+    /// What is wrong with the node, with what the agent knows of it (FAIL-7, OPS-9).
+    fn problems(&self, mut problems: Vec<String>) -> Vec<String> {
+        if let Some(message) = &self.store_retry.message {
+            problems.push(format!("state_unwritable: {message}"));
+        }
+        if let Some(operation) = self.operate.changed() {
+            problems.push(format!("operation_changed: {operation}"));
+        }
+        if let Some(at_work) = self
+            .slots
+            .host
+            .as_deref()
+            .filter(|at_work| at_work.is_overdue)
+        {
+            problems.push(format!("task_overdue: {}", at_work.work));
+        }
+        problems
+    }
+
+    /// An answer: the pace judges it, its lane takes it.
+    fn replied(&mut self, ticket: Ticket, reply: Result<Reply, Unreachable>) {
+        let Some(out) = self.slots.call.take_if(|out| out.ticket == ticket) else {
+            return;
+        };
+        let mut tries = self.tries_of(&out.request).unwrap_or_default();
+        let verdict = self
+            .pace
+            .judge(&mut self.shared, out.request.endpoint(), &mut tries, reply);
+        self.set_tries_of(&out.request, tries);
+        if let (Verdict::Done(_), Some(key)) = (&verdict, out.key) {
+            let by_sync = matches!(out.request, Request::Sync(_));
+            self.operate.key_accepted(&mut self.shared, key, by_sync);
+        }
+        match out.request {
+            Request::Enroll(_) => self.enroll_replied(verdict),
+            Request::Sync(_) => self.sync_replied(verdict),
+            Request::Manifest(release) => self.manifest_replied(&release, verdict),
+            Request::RotateKey(_) => self.register_replied(verdict),
+            Request::Events { .. } => self.events_replied(verdict),
+        }
+    }
+
+    fn enroll_replied(&mut self, verdict: Verdict) {
+        let Some(enroll) = self.enroll.as_deref_mut() else {
+            return;
+        };
+        let given_up = match verdict {
+            Verdict::Done(AnswerBody::Enroll(answer)) => {
+                enroll.answered(answer);
+                false
+            }
+            Verdict::Refused(refused) => enroll.request_refused(&mut self.shared, refused),
+            Verdict::Later(refusal) => enroll.failed(&mut self.shared, refusal.as_ref()),
+            Verdict::Done(_) | Verdict::Again | Verdict::Revoked => false,
+        };
+        if given_up {
+            self.pace.shut();
+        }
+    }
+
+    fn sync_replied(&mut self, verdict: Verdict) {
+        let shared = &mut self.shared;
+        match verdict {
+            Verdict::Done(AnswerBody::Sync(answer)) => {
+                self.sync.succeeded(shared);
+                self.document.offered(shared, answer.desired.as_ref());
+                self.operate.offered(shared, answer.operation.as_ref());
+                self.look_at_calendar();
+            }
+            Verdict::Again => self.sync.again(shared),
+            Verdict::Refused(refused) => self.sync.refused(shared, refused),
+            Verdict::Done(_) | Verdict::Later(_) | Verdict::Revoked => self.sync.failed(shared),
+        }
+    }
+
+    fn manifest_replied(&mut self, release: &ReleaseVersion, verdict: Verdict) {
+        let shared = &mut self.shared;
+        match verdict {
+            Verdict::Done(AnswerBody::Manifest(signed)) => {
+                self.document.manifest_came(shared, release, signed);
+            }
+            Verdict::Refused(refused) => self.document.manifest_refused(shared, release, refused),
+            Verdict::Later(refusal) => {
+                self.document
+                    .manifest_missing(shared, release, refusal.as_ref());
+            }
+            Verdict::Done(_) | Verdict::Again | Verdict::Revoked => {}
+        }
+    }
+
+    fn register_replied(&mut self, verdict: Verdict) {
+        let shared = &mut self.shared;
+        match verdict {
+            Verdict::Done(AnswerBody::RotateKey(answer)) => {
+                self.operate.registered(shared, answer.active_key_id);
+            }
+            Verdict::Refused(refused) => self.operate.registration_refused(shared, refused),
+            Verdict::Done(_) | Verdict::Again | Verdict::Later(_) | Verdict::Revoked => {}
+        }
+    }
+
+    fn events_replied(&mut self, verdict: Verdict) {
+        let shared = &mut self.shared;
+        match verdict {
+            Verdict::Done(AnswerBody::Events(answer)) => {
+                if !self.deliver.accepted(shared, answer) {
+                    // rule ANS-10: such an answer must not make a tight loop.
+                    let why = "the answer acknowledges nothing of what was sent";
+                    self.pace
+                        .back_off(shared, Endpoint::Events, Some(200), why.into());
+                }
+            }
+            Verdict::Refused(refused) => self.deliver.refused(shared, refused),
+            Verdict::Later(refusal) => self.deliver.failed(shared, refusal.as_ref()),
+            Verdict::Done(_) | Verdict::Again | Verdict::Revoked => {}
+        }
+    }
+
+    /// How the request of a call has fared so far; its lane keeps it.
+    fn tries_of(&self, request: &Request) -> Option<Tries> {
+        match request {
+            Request::Enroll(_) => self.enroll.as_deref().map(|enroll| enroll.tries),
+            Request::Sync(_) => Some(self.sync.tries),
+            Request::Manifest(_) => Some(self.document.tries),
+            Request::RotateKey(_) => Some(self.operate.tries),
+            Request::Events { .. } => Some(self.deliver.tries),
+        }
+    }
+
+    fn set_tries_of(&mut self, request: &Request, tries: Tries) {
+        match request {
+            Request::Enroll(_) => {
+                if let Some(enroll) = self.enroll.as_deref_mut() {
+                    enroll.tries = tries;
+                }
+            }
+            Request::Sync(_) => self.sync.tries = tries,
+            Request::Manifest(_) => self.document.tries = tries,
+            Request::RotateKey(_) => self.operate.tries = tries,
+            Request::Events { .. } => self.deliver.tries = tries,
+        }
+    }
+
+    fn stored(&mut self, ticket: Ticket, result: Result<(), StoreFailure>) {
+        match self.shared.journal.written(ticket, result) {
+            None => {}
+            Some(Ok(())) if self.store_retry.succeed() => self.shared.note(Note::StoreRecovered),
+            Some(Ok(())) => {}
+            Some(Err(failure)) => {
+                let note = self.store_retry.fail(&self.shared, failure);
+                self.shared.note(note);
+            }
+        }
+    }
+
+    fn opened(&mut self, ticket: Ticket, result: Result<(), Unopenable>) {
+        let Some((_, opening)) = self.slots.open.take_if(|(opening, _)| *opening == ticket) else {
+            return;
+        };
+        let shared = &mut self.shared;
+        match (opening, self.enroll.as_deref_mut()) {
+            (Opening::Enrollment, Some(enroll)) => {
+                if result.is_err() {
+                    // An answer that cannot be used is a broken one (ANS-9).
+                    let why = "a secret in the answer does not open";
+                    self.pace
+                        .back_off(shared, Endpoint::Enroll, Some(200), why.into());
+                }
+                enroll.opened(shared, result);
+            }
+            (Opening::Enrollment, None) => {}
+            (Opening::Document(raw), _) => self.document.opened(shared, &raw, result),
+        }
+    }
+
+    fn performed(&mut self, ticket: Ticket, result: Result<Done, TaskFailure>) {
+        let Some(at_work) = self.slots.host.take_if(|at_work| at_work.ticket == ticket) else {
+            return;
+        };
+        let shared = &mut self.shared;
+        match at_work.whose {
+            Whose::Enrollment => {
+                if let Some(enroll) = self.enroll.as_deref_mut() {
+                    enroll.performed(shared, result);
+                }
+                if shared.journal.enrollment.is_none() {
+                    // rule SYNC-10: right after an enrollment the sync comes at once.
+                    self.enroll = None;
+                    self.sync.due_now(shared);
+                }
+            }
+            Whose::Document(taken, step) => self.document.performed(shared, &taken, step, result),
+            Whose::Operation => self.operate.performed(shared, result),
+        }
+    }
+
+    fn probed(&mut self, ticket: Ticket, evidence: Evidence<Done>) {
+        if self
+            .slots
+            .host
+            .take_if(|at_work| at_work.ticket == ticket)
+            .is_some()
+        {
+            self.operate.probed(&mut self.shared, evidence);
+        }
+    }
+
+    /// A task that has not ended by its deadline is told of and waited for: it is never cancelled.
+    fn tell_if_overdue(&mut self) {
+        let now = self.shared.now.monotonic;
+        let overdue = self
+            .slots
+            .host
+            .as_deref_mut()
+            .filter(|at_work| !at_work.is_overdue && at_work.deadline.0 <= now);
+        if let Some(at_work) = overdue {
+            at_work.is_overdue = true;
+            let work = at_work.work.clone();
+            self.shared.note(Note::TaskOverdue { work });
+        }
+    }
+
+    /// Counts the days on which this agent has run, and forgets what ended more than 30 of them ago (OPS-7). A clock that
+    /// jumps about ages nothing by more than a day a day.
+    fn look_at_calendar(&mut self) {
+        let now = self.shared.now.monotonic;
+        if now < self.day_look_at {
+            return;
+        }
+        self.day_look_at = now.plus_ms(self.shared.facts.limits.day_look_ms);
+        let today = self.shared.time().unix_seconds().div_euclid(86_400);
+        if self.shared.journal.days.last != today {
+            let durable = self.shared.journal.change();
+            durable.days = Days {
+                seen: durable.days.seen.saturating_add(1),
+                last: today,
+            };
+            events::forget_old(durable);
+        }
+    }
+}
+
+impl StoreRetry {
+    fn wake(&self) -> Option<Wake> {
+        let failures = self.row.failures();
+        self.at.map(|at| Wake {
+            at,
+            why: WakeReason::StoreRetry { failures },
+        })
+    }
+
+    fn fail(&mut self, shared: &Shared, failure: StoreFailure) -> Note {
+        let wait_ms = self.row.fail(&shared.facts.limits, &mut self.jitter);
+        self.at = Some(shared.now.monotonic.plus_ms(wait_ms));
+        self.message = Some(failure.message.clone());
+        Note::StoreFailed {
+            message: failure.message,
+            failures: self.row.failures(),
+            wait_ms,
+        }
+    }
+
+    /// Whether this ends a row of failures.
+    fn succeed(&mut self) -> bool {
+        self.row.succeed();
+        self.at = None;
+        self.message.take().is_some()
+    }
+}
+
+/// What others may know of an agent.
+impl Agent {
+    /// What it keeps, as it is known to be on disk.
+    pub fn on_disk(&self) -> &Durable {
+        self.shared.journal.on_disk()
+    }
+
+    /// Whether it sends nothing any more in this life of the program.
+    pub fn is_idle(&self) -> bool {
+        self.pace.is_shut()
+    }
+
+    /// The portal's time minus the node's raw clock, in milliseconds, as it was learnt (ANS-5).
+    pub fn clock_offset_ms(&self) -> i64 {
+        self.shared.clock_offset_ms
+    }
+}

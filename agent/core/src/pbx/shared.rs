@@ -1,0 +1,73 @@
+//! What all lanes of an agent share: what it was told, what it keeps, what it has noted, and the time.
+
+use std::collections::VecDeque;
+
+use protocol::seal::Sealed;
+use protocol::time::Timestamp;
+
+use super::durable::Durable;
+use super::facts::{BootFacts, Observation};
+use crate::journal::Journal;
+use crate::machine::FieldPath;
+use crate::note::Note;
+use crate::time::{Monotonic, Now};
+
+/// What all lanes share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) facts: BootFacts,
+    pub(super) journal: Journal<Durable>,
+    /// Notes that were not handed out yet.
+    pub(super) notes: VecDeque<Note>,
+    /// The input's time; every input brings its own.
+    pub(super) now: Now,
+    /// The time of the input before.
+    pub(super) before: Monotonic,
+    /// What a look at the node has shown last, as far as it decides anything; none before the first.
+    pub(super) conditions: Option<Conditions>,
+    /// The portal's time minus the raw clock; only the pace changes it (ANS-5).
+    pub(super) clock_offset_ms: i64,
+}
+
+/// What a look at the node has shown, as far as it decides anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Conditions {
+    /// Whether this agent may change the cluster's configuration (SYNC-6).
+    pub(super) leader: bool,
+    /// Whether the Kubernetes API answers (FAIL-2).
+    pub(super) api_is_up: bool,
+}
+
+impl Conditions {
+    pub(super) fn may_change_cluster(self) -> bool {
+        self.leader && self.api_is_up
+    }
+}
+
+impl From<&Observation> for Conditions {
+    fn from(seen: &Observation) -> Self {
+        Self {
+            leader: seen.leader,
+            api_is_up: seen.api_is_up(),
+        }
+    }
+}
+
+impl Shared {
+    /// The time, corrected by what the portal said.
+    pub(super) fn time(&self) -> Timestamp {
+        self.now.wall.corrected(self.clock_offset_ms)
+    }
+
+    pub(super) fn note(&mut self, note: Note) {
+        self.notes.push_back(note);
+    }
+}
+
+/// Sealed values with their paths, as an [`Action::Open`](crate::machine::Action::Open) takes them.
+pub(super) fn sealed_values(values: Vec<(String, &Sealed)>) -> Vec<(FieldPath, Sealed)> {
+    values
+        .into_iter()
+        .map(|(path, sealed)| (FieldPath(path), sealed.clone()))
+        .collect()
+}
