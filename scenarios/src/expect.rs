@@ -963,7 +963,6 @@ mod tests {
         assert_eq!(run.judge(failed).verdict, Verdict::Pass);
     }
 
-    // case L6: what the end of the run cut off is neither a success nor a failure.
     #[test]
     fn what_was_cut_off_counts_in_no_share() {
         let mut run = Run::nothing();

@@ -285,26 +285,62 @@ pub(crate) fn listed(words: &[&str]) -> String {
     }
 }
 
-/// Reads a table that has exactly one of `keys`, and gives that one.
-pub(crate) fn only_key<'k>(
-    table: &Table<'_>,
+/// Reads a choice that is written as a word: none if it is written otherwise, none inside if the word is not of `words`.
+pub(crate) fn lone_word<'a>(
+    node: &Node<'a>,
+    words: &[&str],
+    keys: &[&str],
+    reader: &mut Reader,
+) -> Option<Option<&'a str>> {
+    let DeValue::String(text) = node.value else {
+        return None;
+    };
+    let text = text.as_ref();
+    if words.contains(&text) {
+        return Some(Some(text));
+    }
+    if keys.contains(&text) {
+        let write = Suggestion::Write(format!("{{ {text} = … }}"));
+        reader.wrong(node, format!("`{text}` says too little alone"), Some(write));
+    } else {
+        let suggestion = suggest(text, words.iter().chain(keys).copied());
+        let what = format!("unknown word `{}`", shown(text));
+        reader.wrong(node, what, Some(suggestion));
+    }
+    Some(None)
+}
+
+/// Reads a choice that is written as a table with exactly one of `keys`, and gives the table and that key.
+pub(crate) fn only_key<'a, 'k>(
+    node: &Node<'a>,
+    words: &[&str],
     keys: &[&'k str],
     reader: &mut Reader,
-) -> Option<&'k str> {
+) -> Option<(Table<'a>, &'k str)> {
+    if let DeValue::Table(table) = node.value
+        && let [(word, (span, _))] = members(table).into_iter().collect::<Vec<_>>().as_slice()
+        && words.contains(word)
+    {
+        let write = Suggestion::Write(format!("\"{word}\" in place of the table"));
+        let node = node.member_at(word, span.clone());
+        reader.wrong(&node, "is a word that stands alone", Some(write));
+        return None;
+    }
+    let table = Table::open(node, keys, reader)?;
     let present: Vec<&'k str> = keys.iter().copied().filter(|k| table.has(k)).collect();
     match present.as_slice() {
-        [key] => Some(key),
+        [key] => Some((table, key)),
         [] => {
             // A key that was mistyped is told already; that the right one is missing follows from it.
             if table.members.is_empty() {
                 let what = format!("is empty: one of {} is due", listed(keys));
-                reader.wrong(&table.node, what, None);
+                reader.wrong(node, what, None);
             }
             None
         }
         several => {
             let what = format!("has {} at once: one of them is due", several.join(" and "));
-            reader.wrong(&table.node, what, None);
+            reader.wrong(node, what, None);
             None
         }
     }
@@ -386,20 +422,14 @@ macro_rules! choice {
             fn read(node: &$crate::form::Node<'_>, reader: &mut $crate::form::Reader) -> Option<Self> {
                 const WORDS: &[&str] = &[$($word),*];
                 const KEYS: &[&str] = &[$($key),*];
-                if let toml::de::DeValue::String(text) = node.value {
-                    return match text.as_ref() {
-                        $( $word => Some($Name::$Word), )*
-                        other => {
-                            let known = WORDS.iter().chain(KEYS).copied();
-                            let suggestion = $crate::mistake::suggest(other, known);
-                            let what = format!("unknown word `{}`", $crate::mistake::shown(other));
-                            reader.wrong(node, what, Some(suggestion));
-                            None
-                        }
+                if let Some(word) = $crate::form::lone_word(node, WORDS, KEYS, reader) {
+                    return match word {
+                        $( Some($word) => Some($Name::$Word), )*
+                        _ => None,
                     };
                 }
-                let table = $crate::form::Table::open(node, KEYS, reader)?;
-                let key = $crate::form::only_key(&table, KEYS, reader)?;
+                let key = $crate::form::only_key(node, WORDS, KEYS, reader);
+                let (table, key) = key?;
                 $( if key == $key {
                     return table.required(key, reader).value().map($Name::$Variant);
                 } )*

@@ -136,7 +136,9 @@ impl TimelineEntry {
         else {
             return;
         };
+        // Without a population at all there is another mistake to mend first.
         if let Some(name) = operation.population.good()
+            && !populations.is_empty()
             && !populations.contains(&name.value.0)
         {
             let what = format!("there is no population `{}`", name.value.0);

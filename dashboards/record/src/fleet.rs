@@ -340,7 +340,6 @@ pub(crate) mod tests {
         assert!((half - 30.0).abs() < 0.1, "{half}");
     }
 
-    // case L36: who never got there counts against the whole.
     #[test]
     fn convergence_counts_those_that_never_got_there() {
         let mut convergence = Convergence {

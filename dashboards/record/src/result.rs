@@ -732,7 +732,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        // case L23, case L24, case L26: sixteen shards, merged in any order, are the run that was never split.
+        // case L23, case L24: sixteen shards, merged in any order, are the run that was never split.
         #[test]
         fn shards_merged_in_any_order_are_the_whole(
             rows in prop::collection::vec((any_sample(), 0..16_usize), 0..80),

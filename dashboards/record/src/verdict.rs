@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    // case L18, case L20, case L21: every combination of findings, all 128 of them, has the exit code of the table.
+    // case L18: every combination of findings, all 128 of them, has the exit code of the table.
     #[test]
     fn of_several_findings_the_first_of_the_order_counts() {
         let table = [

@@ -24,7 +24,9 @@ pub(crate) fn with_tree<T>(
         reader.found.push(whole_file(what));
         return None;
     }
+    // A byte order mark alone is nothing, too.
     if text
+        .trim_start_matches('\u{feff}')
         .lines()
         .all(|line| line.trim().is_empty() || line.trim().starts_with('#'))
     {
