@@ -79,7 +79,7 @@ impl HttpCounters {
     fn abort(&self, endpoint: Option<Endpoint>) {
         match endpoint {
             Some(endpoint) => {
-                self.aborted.lock().unwrap_or_else(PoisonError::into_inner)[endpoint] += 1
+                self.aborted.lock().unwrap_or_else(PoisonError::into_inner)[endpoint] += 1;
             }
             None => _ = self.aborted_elsewhere.fetch_add(1, Relaxed),
         }
@@ -169,7 +169,8 @@ impl AgentApi {
             && let Some(explanation) = strictness::against(&head, content_length_line)
         {
             self.counters.refused.fetch_add(1, Relaxed);
-            return Ok(self.refuse_http(&head, target, explanation, begun));
+            let refused = self.refuse_http(&head, target, explanation, begun);
+            return Ok(last(refused, &head, body));
         }
         let read = match read(&mut body).await {
             Ok(read) => read,
@@ -217,21 +218,16 @@ impl AgentApi {
             },
         });
 
-        let mut response = response(encoded);
-        if read.is_none() {
+        let response = response(encoded);
+        Ok(if read.is_none() {
+            last(response, &head, body)
+        } else {
             response
-                .headers_mut()
-                .insert(CONNECTION, HeaderValue::from_static("close"));
-            // A client that waits for `100 Continue` has not begun to send, and would begin if the body were read.
-            if !head.headers.contains_key(EXPECT) {
-                tokio::spawn(drain(body));
-            }
-        }
-        Ok(response)
+        })
     }
 
-    /// Answers a request whose HTTP a strict portal does not take. The connection ends with it, for its framing may be
-    /// what is wrong.
+    /// Answers a request whose HTTP a strict portal does not take. The connection ends with it, for its framing may
+    /// be what is wrong.
     fn refuse_http(
         &self,
         head: &Parts,
@@ -240,7 +236,7 @@ impl AgentApi {
         begun: Duration,
     ) -> Response<Full<Bytes>> {
         let detail = format!(
-            "{}: expected {}, came {}; `--profile friendly` lets it pass",
+            "{}: expected {}; got {} (the profile `friendly` lets it pass)",
             explanation.rule, explanation.expected, explanation.came
         );
         let problem = Problem::new(ProblemCode::InvalidRequest, detail);
@@ -257,15 +253,11 @@ impl AgentApi {
             body: Kept::Unread,
             explanation: Some(Box::new(explanation)),
         });
-        let mut response = response(Encoded {
+        response(Encoded {
             status: problem.status,
             headers: vec![("Content-Type", Problem::CONTENT_TYPE.to_owned())],
             body: problem.encode(&self.dialect),
-        });
-        response
-            .headers_mut()
-            .insert(CONNECTION, HeaderValue::from_static("close"));
-        response
+        })
     }
 
     /// The endpoint that a head names, for counting what the portal does not see.
@@ -328,8 +320,23 @@ where
     Ok(Some(whole.freeze()))
 }
 
-/// Reads what is left of a body and throws it away, so that a client that is still sending reads its answer instead of
-/// a reset; not for long (SIGN-6).
+/// An answer to a request whose body was not read: the last one of its connection. What is left of the body is read and
+/// thrown away for a moment, so that a client that is still sending reads its answer instead of a reset (SIGN-6).
+fn last<B>(mut response: Response<Full<Bytes>>, head: &Parts, body: B) -> Response<Full<Bytes>>
+where
+    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Send,
+{
+    response
+        .headers_mut()
+        .insert(CONNECTION, HeaderValue::from_static("close"));
+    // A client that waits for `100 Continue` has not begun to send, and would begin if the body were read.
+    if !head.headers.contains_key(EXPECT) {
+        tokio::spawn(drain(body));
+    }
+    response
+}
+
 async fn drain<B>(mut body: B)
 where
     B: HttpBody<Data = Bytes> + Unpin,

@@ -507,7 +507,7 @@ mod tests {
             (
                 Filter {
                     since: Some(9),
-                    ..filter.clone()
+                    ..filter
                 },
                 vec![],
             ),

@@ -57,7 +57,7 @@ impl BindError {
             io::ErrorKind::PermissionDenied => {
                 "not allowed; ports below 1024 need privileges, choose a higher one".to_owned()
             }
-            _ => source.to_string(),
+            _ => "the system refuses it".to_owned(),
         };
         Self {
             address,

@@ -11,6 +11,7 @@ use portal_core::control::{
 use protocol::endpoint::Endpoint;
 use record::ByLabel;
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::reading::{self, Inside, Members};
 use super::{Asked, BASE_PATH, ControlApi, Refusal, done};
@@ -155,7 +156,7 @@ pub const CALLS: &[Call] = &[
         verb: Verb::Post,
         path: "/releases",
         query: &[],
-        body: Body::Json("the manifest"),
+        body: Body::Json(r#""a manifest: the payload that is signed""#),
         does: "signs a release's manifest as it stands and publishes it",
         run: publish_release,
     },
@@ -210,12 +211,17 @@ pub const CALLS: &[Call] = &[
 ];
 
 #[derive(Serialize)]
+struct Index {
+    calls: Vec<IndexLine>,
+}
+
+#[derive(Serialize)]
 struct IndexLine {
     call: String,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     query: &'static [&'static str],
     #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<serde_json::Value>,
+    body: Option<Box<RawValue>>,
     does: &'static str,
 }
 
@@ -225,13 +231,13 @@ fn index(_: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
         query: call.query,
         body: match call.body {
             Body::None => None,
-            Body::Json(example) => {
-                Some(serde_json::from_str(example).unwrap_or_else(|_| example.into()))
-            }
+            Body::Json(example) => RawValue::from_string(example.to_owned()).ok(),
         },
         does: call.does,
     };
-    done(&serde_json::json!({ "calls": CALLS.iter().map(line).collect::<Vec<_>>() }))
+    done(&Index {
+        calls: CALLS.iter().map(line).collect(),
+    })
 }
 
 const TOKENS: Members = Members(&[

@@ -59,14 +59,7 @@ pub struct ControlApi {
 
 /// The control API as a service; to be called without a socket, too.
 pub fn router(api: Arc<ControlApi>) -> Router {
-    let mut router = Router::new()
-        .fallback(async |asked: Result<Asked, Refusal>| {
-            asked.map_or_else(|refusal| refusal, no_such_call)
-        })
-        .method_not_allowed_fallback(async |asked: Result<Asked, Refusal>| match asked {
-            Ok(asked) => no_such_method(&asked),
-            Err(refusal) => refusal.into_response(),
-        });
+    let mut router = Router::new();
     for call in CALLS {
         let answer = async move |State(api): State<Arc<ControlApi>>,
                                  asked: Result<Asked, Refusal>| {
@@ -74,12 +67,18 @@ pub fn router(api: Arc<ControlApi>) -> Router {
             call.takes(&asked)?;
             (call.run)(&api, &asked)
         };
-        router = router.route(
-            &format!("{BASE_PATH}{}", call.path),
-            on(call.verb.filter(), answer),
-        );
+        let path = format!("{BASE_PATH}{}", call.path);
+        router = router.route(&path, on(call.verb.filter(), answer));
     }
-    router.with_state(api)
+    router
+        .fallback(async |asked: Result<Asked, Refusal>| {
+            asked.map_or_else(|refusal| refusal, no_such_call)
+        })
+        .method_not_allowed_fallback(async |asked: Result<Asked, Refusal>| match asked {
+            Ok(asked) => no_such_method(&asked),
+            Err(refusal) => refusal.into_response(),
+        })
+        .with_state(api)
 }
 
 /// A call that may be answered: whoever sent it was let in, and it is there as a whole.

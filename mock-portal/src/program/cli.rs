@@ -109,13 +109,13 @@ const SERVE_EXAMPLES: &str = "\
 Examples:
   mock-portal serve --tls self-signed
   mock-portal serve --listen 127.0.0.1:0 --lab 127.0.0.1:0 --seed 7 > ready.json &
-  MOCK_PORTAL_LAB_TOKEN=correct-horse mock-portal serve --listen 0.0.0.0:8470 --lab 0.0.0.0:8471 --tls cert.pem,key.pem
+  MOCK_PORTAL_LAB_TOKEN=correct-horse mock-portal serve --lab 0.0.0.0:8471
 
-With `lab` as the ready line's lab_url:
-  curl -s $lab                                                            all control calls
-  curl -s $lab/tokens --json '{\"cluster_id\": \"c1\", \"node_name\": \"n1\"}'  a token to enroll with
-  curl -s \"$lab/journal?limit=5\"                                          what came, and why it was refused
-  curl -s -X POST $lab/reset                                              forget everything but keys and addresses";
+With lab set to the ready line's lab_url:
+  curl -s $lab                               all control calls, with their bodies
+  curl -s $lab/tokens --json '{\"cluster_id\": \"c1\", \"node_name\": \"n1\"}'
+  curl -s \"$lab/journal?code=refused&limit=5\"   what was refused, and why
+  curl -s -X POST $lab/reset                 forget all but keys and addresses";
 
 /// [`Profile`] as a word of the command line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

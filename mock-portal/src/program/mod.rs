@@ -8,7 +8,7 @@ mod keys;
 mod serve;
 mod token;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -65,6 +65,7 @@ fn log(filter: &str, format: LogFormat) -> Result<(), Failure> {
     })?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => subscriber.init(),

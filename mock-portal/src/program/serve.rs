@@ -15,12 +15,6 @@ use super::{Failure, answer, file};
 
 pub(super) fn run(options: Serve) -> Result<(), Failure> {
     let config = config(options)?;
-    if config.certificate.is_none() && !config.agents.ip().is_loopback() {
-        tracing::warn!(
-            address = %config.agents,
-            "agents take plain http for loopback addresses only (WIRE-3); give this one --tls"
-        );
-    }
     let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
     runtime.block_on(serve(config))
 }
@@ -29,6 +23,8 @@ async fn serve(config: Config) -> Result<(), Failure> {
     // Before the ready line: whoever reads it may send a signal at once.
     let mut terminate = signal(SignalKind::terminate()).context("SIGTERM cannot be caught")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT cannot be caught")?;
+    let plain =
+        Some(config.agents).filter(|at| config.certificate.is_none() && !at.ip().is_loopback());
     let running = Server::start(config).await.map_err(|error| match error {
         StartError::Bind(error) => Failure::Failed(error.into()),
         StartError::OpenLab(address) => Failure::Usage(anyhow!(
@@ -36,6 +32,9 @@ async fn serve(config: Config) -> Result<(), Failure> {
         )),
         error @ StartError::Tls(_) => Failure::Usage(error.into()),
     })?;
+    if let Some(address) = plain {
+        tracing::warn!(%address, "agents take plain http for loopback addresses only (WIRE-3); give this one --tls");
+    }
     let ca_pem_file = running.ca_pem.as_deref().map(ca_file).transpose()?;
     answer(&running.ready(ca_pem_file.as_ref().map(NamedTempFile::path)))?;
     tracing::info!(agents = %running.agents_url, lab = %running.lab_url, "ready");
