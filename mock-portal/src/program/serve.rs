@@ -75,9 +75,8 @@ fn dialect(path: &Path) -> Result<Dialect, Failure> {
     let bytes = file("--dialect", path)?;
     let text = std::str::from_utf8(&bytes).map_err(|error| refused(error.to_string()))?;
     toml::from_str(text).map_err(|error| {
-        let line = error
-            .span()
-            .map_or(1, |span| text[..span.start].lines().count().max(1));
+        let before = error.span().map_or("", |span| &text[..span.start]);
+        let line = before.matches('\n').count() + 1;
         refused(format!("line {line}: {}", error.message()))
     })
 }
