@@ -95,7 +95,12 @@ pub(super) struct Serve {
     #[arg(long, value_enum, default_value_t, env = "MOCK_PORTAL_PROFILE")]
     pub profile: ProfileName,
     /// Make IDs, tokens and the release key the same in every run. For tests only: whoever knows the seed knows them.
-    #[arg(long, value_name = "N", env = "MOCK_PORTAL_SEED")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        env = "MOCK_PORTAL_SEED"
+    )]
     pub seed: Option<u64>,
     /// Names that this portal chooses otherwise (headers, base path, members of a problem): a TOML file.
     #[arg(long, value_name = "FILE", env = "MOCK_PORTAL_DIALECT")]
