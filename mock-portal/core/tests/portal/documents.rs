@@ -182,10 +182,10 @@ fn what_a_release_does_not_have_is_accepted_with_a_warning() {
     let rows: [(&str, Change); 3] = [
         ("release 1.2 ", |d| d["release"] = json!("1.2")),
         ("agent 1.4.0, not 1.5.0", |d| {
-            d["agent_version"] = json!("1.5.0")
+            d["agent_version"] = json!("1.5.0");
         }),
         ("no add-on levitation", |d| {
-            d["addons"][0]["name"] = json!("levitation")
+            d["addons"][0]["name"] = json!("levitation");
         }),
     ];
     for (says, change) in rows {
