@@ -277,16 +277,18 @@ fn answer_with(faults: &[&str]) -> String {
     let mut request = agent.enrollment(&line.token);
     // Setting up goes by a typed change of another portal where the rate refuses everything.
     if has("used") {
-        let mut first = request.clone();
-        first.signing_key = protocol::sign::SigningKey::from_seed([5; 32]).public();
-        lab.enroll(&first);
+        let signing_key = protocol::sign::SigningKey::from_seed([5; 32]).public();
+        lab.enroll(&EnrollRequest {
+            signing_key,
+            ..request.clone()
+        });
     }
     if has("conflict") {
         let other = lab.token("clu_b", "node-b");
         let other = Agent {
             cluster: "clu_b".to_owned(),
             node: "node-b".to_owned(),
-            ..agent.clone()
+            ..agent
         }
         .enrollment(&other.token);
         lab.enroll(&other);

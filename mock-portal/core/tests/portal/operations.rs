@@ -154,7 +154,8 @@ fn ops_8_events() {
     let id = lab.post("clu_a", save());
     lab.synced(&mut agent);
     // (numbers that come, acknowledged, (repeats, different, beyond a gap) in all)
-    let rows: [(&[u64], u64, (u64, u64, u64)); 8] = [
+    type Row = (&'static [u64], u64, (u64, u64, u64));
+    let rows: [Row; 8] = [
         (&[], 0, (0, 0, 0)),
         (&[2], 0, (0, 0, 1)),
         (&[1], 1, (0, 0, 1)),

@@ -117,10 +117,10 @@ fn sign_3_key_2_headers() {
         ("the signature twice", |raw| twice(raw, "Pbx-Signature")),
         ("an empty agent ID", |raw| raw.set("Pbx-Agent-Id", "")),
         ("an agent ID of 65", |raw| {
-            raw.set("Pbx-Agent-Id", &"a".repeat(65))
+            raw.set("Pbx-Agent-Id", &"a".repeat(65));
         }),
         ("an agent ID with a slash", |raw| {
-            raw.set("Pbx-Agent-Id", "agt/../x")
+            raw.set("Pbx-Agent-Id", "agt/../x");
         }),
         ("an agent ID that is no text", |raw| {
             raw.remove("Pbx-Agent-Id");
@@ -139,11 +139,11 @@ fn sign_3_key_2_headers() {
             raw.set("Pbx-Timestamp", &at);
         }),
         ("a timestamp of 11 digits", |raw| {
-            raw.set("Pbx-Timestamp", "17960005230")
+            raw.set("Pbx-Timestamp", "17960005230");
         }),
         ("an empty timestamp", |raw| raw.set("Pbx-Timestamp", "")),
         ("a timestamp with blanks inside", |raw| {
-            raw.set("Pbx-Timestamp", "17960 00523")
+            raw.set("Pbx-Timestamp", "17960 00523");
         }),
         ("a signature without padding", |raw| {
             let signature = raw.header("Pbx-Signature").trim_end_matches('=').to_owned();
@@ -161,10 +161,10 @@ fn sign_3_key_2_headers() {
             raw.set("Pbx-Signature", &spelled);
         }),
         ("a signature in hex", |raw| {
-            raw.set("Pbx-Signature", &"ab".repeat(64))
+            raw.set("Pbx-Signature", &"ab".repeat(64));
         }),
         ("a signature of 63 bytes", |raw| {
-            raw.set("Pbx-Signature", &"AAAA".repeat(21))
+            raw.set("Pbx-Signature", &"AAAA".repeat(21));
         }),
     ];
     for (what, damage) in rows {
