@@ -113,8 +113,8 @@ pub enum WeakKey {
     SmallOrder,
 }
 
-/// A public key that was found canonical, on the curve and not of small order (KEY-1, SIGN-7). Keep it parsed: parsing
-/// costs about a tenth of a verification.
+/// A public key that was found canonical, on the curve and not of small order (KEY-1, SIGN-7). Keep it parsed: a
+/// request should pay for its verification only.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VerifyingKey(ed25519_dalek::VerifyingKey);
 

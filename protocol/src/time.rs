@@ -75,7 +75,7 @@ impl FromStr for Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Digit by digit: every report and every answer carries times, and the general formatting costs ten times this.
+        // Digit by digit: every report and every answer carries times, and general formatting shows in their cost.
         let seconds = self.unix_seconds();
         let (year, month, day) = date_of(seconds.div_euclid(86_400));
         let of_day = seconds.rem_euclid(86_400);

@@ -9,6 +9,7 @@
 
 use protocol::id::Generation;
 use protocol::json::{self, JsonRefusal};
+use protocol::limits::DIAGNOSTICS_BYTES_MAX;
 use protocol::pbx::call::Request;
 use protocol::pbx::enroll::{EnrollAnswer, EnrollRequest};
 use protocol::pbx::operation::{
@@ -20,6 +21,7 @@ use protocol::pbx::rotate::{RotateKeyAnswer, RotateKeyRequest};
 use protocol::pbx::sync::{
     AddonState, DesiredState, DocumentRefusal, DocumentResult, IngressMode, SyncAnswer, SyncReport,
 };
+use protocol::seal::{Sealed, SecretText};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::{RawValue, to_raw_value};
@@ -621,6 +623,19 @@ fn access_is_taken_from_one_or_from_all() {
     ] {
         assert_eq!(read(wrong.clone()), None, "{wrong}");
     }
+}
+
+// rule OP-11
+#[test]
+fn a_bundle_has_its_limit_op_11() {
+    let read = |length: usize| {
+        let bundle =
+            serde_json::to_value(Sealed::<SecretText>::from_bytes(vec![0; length])).unwrap();
+        let result = json!({"bundle": bundle["sealed"], "truncated": true});
+        OperationResult::read(&OperationKind::DiagCollect, &to_raw_value(&result).unwrap())
+    };
+    assert!(read(DIAGNOSTICS_BYTES_MAX).is_ok());
+    assert!(read(DIAGNOSTICS_BYTES_MAX + 1).is_err());
 }
 
 // rule OPS-4
