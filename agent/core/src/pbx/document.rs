@@ -560,7 +560,7 @@ impl Document {
                 let why = "the Kubernetes API is down; the Secrets wait for it".to_owned();
                 self.stand_in_force(shared, &taken, DocumentResult::Pending, Some(why));
             }
-            Next::Finished => self.finish(shared, &taken),
+            Next::Finished => self.finish(shared, &taken, force),
         }
     }
 
@@ -647,12 +647,14 @@ impl Document {
     }
 
     /// All that can be done is done.
-    fn finish(&mut self, shared: &mut Shared, taken: &TakenDocument) {
+    fn finish(&mut self, shared: &mut Shared, taken: &TakenDocument, was: Force) {
         self.force = None;
-        self.reapply_at = shared
-            .now
-            .monotonic
-            .plus_ms(shared.facts.limits.reapply_interval_ms);
+        // Who did not write them writes them as soon as it leads.
+        let wait_ms = match was.done {
+            Some(DocumentStep::WriteSecrets) => shared.facts.limits.reapply_interval_ms,
+            None | Some(DocumentStep::WriteDropIns) => 0,
+        };
+        self.reapply_at = shared.now.monotonic.plus_ms(wait_ms);
         if !shared.journal.in_force {
             let durable = shared.journal.change();
             durable.in_force = true;
