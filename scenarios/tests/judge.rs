@@ -194,7 +194,7 @@ fn a_generator_that_cannot_keep_up_judges_nothing() {
         "OVERLOADED the generator could not keep up: it left 1 of 101 requests undone, 0.1 % is allowed",
     );
 
-    // case L30, case L31: the generator's own limits are never the portal's fault.
+    // case L30, L31: the generator's own limits are never the portal's fault.
     for (outcome, what) in [
         (Outcome::ClientPorts, "source ports"),
         (Outcome::ClientFiles, "file descriptors"),

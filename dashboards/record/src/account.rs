@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    // case L6, case L17, case L23: our numbers are the portal's, but for what can have been lost.
+    // case L6, L17, L23: our numbers are the portal's, but for what can have been lost.
     #[test]
     fn our_account_agrees_with_the_portals_within_what_can_be_lost() {
         let ok = Outcome::Ok;
@@ -410,6 +410,24 @@ mod tests {
             for (error, begin) in errors.iter().zip(*begins) {
                 assert!(error.starts_with(begin), "{error}");
             }
+        }
+    }
+
+    #[test]
+    fn only_an_end_after_the_request_was_sent_can_hide_an_answer() {
+        let hides_none = [
+            Outcome::Dns,
+            Outcome::ConnectRefused,
+            Outcome::ConnectOther,
+            Outcome::ClientPorts,
+            Outcome::ClientFiles,
+            Outcome::Tls,
+            Outcome::TimedOutConnect,
+        ];
+        for end in Outcome::ALL.into_iter().filter(|o| !o.is_portals_word()) {
+            let ours = account(&[(Outcome::Ok, 5), (end, 1)]);
+            let errors = ours.check_against(&portal(6, &[(Outcome::Ok, 6)]));
+            assert_eq!(errors.is_empty(), !hides_none.contains(&end), "{end}");
         }
     }
 

@@ -287,7 +287,7 @@ mod tests {
         Figures::of(WINDOW, &recorder.series, &recorder.samples, fleet)
     }
 
-    // case L26, case L27: failures are no throughput, shares are of what ended, and many failures make the run suspect.
+    // case L26, L27: failures are no throughput, shares are of what ended, and many failures make the run suspect.
     #[test]
     fn only_successes_are_throughput() {
         let rows = [

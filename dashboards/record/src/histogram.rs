@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(histogram.quantile(0.0), Some(Micros(0)));
     }
 
-    // case L3, case L7: nothing is interpolated, a long wait counts once.
+    // case L3, L7: nothing is interpolated, a long wait counts once.
     #[test]
     fn one_recording_is_one_sample() {
         let mut histogram = of(&[10; 99]);

@@ -119,7 +119,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        // case L3, case L24: each request is counted once, whatever it took and wherever it was counted.
+        // case L3, L24: each request is counted once, whatever it took and wherever it was counted.
         #[test]
         fn every_request_is_counted_once_in_each_of_the_three(
             rows in prop::collection::vec((any_sample(), any::<bool>()), 0..60),

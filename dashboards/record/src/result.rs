@@ -598,7 +598,10 @@ mod tests {
         assert_eq!(sum.run.ended_at, Timestamp::from_unix_ms(90_500));
         assert_eq!((sum.run.hosts.len(), sum.notes.len()), (3, 3));
         assert_eq!((sum.generator.processes, sum.generator.cpu_us), (3, 1_000));
-        assert_eq!(sum.referees[0].judged, 1_000);
+        assert_eq!(
+            (sum.referees[0].judged, sum.referees[0].breaches),
+            (1_000, 1_000)
+        );
         assert_eq!(sum.referees[0].broken.len(), BREACHES_KEPT);
         assert_eq!(
             (sum.verdict, sum.exit_code, sum.expectations.len()),
@@ -732,7 +735,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        // case L23, case L24: sixteen shards, merged in any order, are the run that was never split.
+        // case L23, L24: sixteen shards, merged in any order, are the run that was never split.
         #[test]
         fn shards_merged_in_any_order_are_the_whole(
             rows in prop::collection::vec((any_sample(), 0..16_usize), 0..80),

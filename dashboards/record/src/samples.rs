@@ -258,7 +258,7 @@ pub(crate) mod tests {
             )
     }
 
-    // case L2, case L4, case L11: lateness is a figure of its own; response begins where the request was due.
+    // case L2, L4, L11: lateness is a figure of its own; response begins where the request was due.
     #[test]
     fn the_four_times_are_never_mixed() {
         let mut samples = Samples::default();
@@ -338,7 +338,7 @@ pub(crate) mod tests {
         );
     }
 
-    // case L28, case L29: memory does not grow with requests, and no ID is a label.
+    // case L28, L29: memory does not grow with requests, and no ID is a label.
     #[test]
     fn a_hundred_thousand_requests_take_the_cells_of_the_first() {
         let mut samples = Samples::default();
@@ -357,7 +357,7 @@ pub(crate) mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        // case L23, case L24: parts that were counted apart come to the same as one that counted all.
+        // case L23, L24: parts that were counted apart come to the same as one that counted all.
         #[test]
         fn parts_add_up_to_the_whole(
             rows in prop::collection::vec((any_sample(), 0..3_usize), 0..60),
