@@ -191,18 +191,20 @@ impl Machine for Agent {
             Input::Probed(ticket, evidence) => self.probed(ticket, evidence),
         }
         self.tell_if_overdue();
+        if let Some(enroll) = self.enroll.as_deref_mut() {
+            enroll.look_at_clock(&self.shared);
+        }
         if !self.pace.is_shut() {
             self.document.plan(&mut self.shared);
         }
     }
 
     fn poll_action(&mut self) -> Option<Action<Self>> {
-        if let Some(note) = self.shared.notes.pop_front() {
+        if let Some(note) = self.shared.next_note() {
             return Some(Action::Note(note));
         }
-        self.write()
-            .or_else(|| self.go_on())
-            .or_else(|| self.shared.notes.pop_front().map(Action::Note))
+        let action = self.write().or_else(|| self.go_on());
+        action.or_else(|| self.shared.next_note().map(Action::Note))
     }
 
     fn poll_wake(&self) -> Option<Wake> {
@@ -250,16 +252,14 @@ impl Agent {
 
     /// The record, whenever it has changed and none is being written.
     fn write(&mut self) -> Option<Action<Self>> {
-        if self
-            .store_retry
-            .at
-            .is_some_and(|at| at > self.shared.now.monotonic)
-        {
+        let now = self.shared.now.monotonic;
+        if self.store_retry.at.is_some_and(|at| at > now) {
             return None;
         }
         let ticket = Ticket(self.next_ticket);
         let durable = self.shared.journal.write(ticket)?;
         self.next_ticket = self.next_ticket.wrapping_add(1);
+        self.store_retry.at = None;
         Some(Action::Store(ticket, durable))
     }
 
@@ -769,5 +769,160 @@ impl Agent {
     /// The portal's time minus the node's raw clock, in milliseconds, as it was learnt (ANS-5).
     pub fn clock_offset_ms(&self) -> i64 {
         self.shared.clock_offset_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::size_of;
+
+    use protocol::id::{AgentId, Arch};
+    use protocol::pbx::sync::{ApiState, BootReport, K3sReport, SyncAnswer, SyncReport, UnitState};
+    use protocol::verified::ReleaseKeys;
+
+    use super::super::durable::{Identity, KeyPairs};
+    use super::super::facts::Config;
+    use super::*;
+    use crate::limits::Limits;
+    use crate::time::Wall;
+
+    const NOW: Now = Now {
+        monotonic: Monotonic::from_ms(0),
+        wall: Wall::from_unix_ms(1_795_996_800_000),
+    };
+
+    fn agent() -> Agent {
+        let handle = KeyHandle {
+            signing: protocol::sign::SigningPublicKey([1; 32]),
+            sealing: protocol::seal::SealingPublicKey([1; 32]),
+        };
+        let durable = Durable {
+            identity: Some(Identity {
+                agent_id: AgentId::new("agt_01J9ZK3V5M8Q2R7T4W6Y0XBCDE").unwrap(),
+                active: KeyPairs {
+                    handle,
+                    created_at: NOW.wall.corrected(0),
+                },
+                other: None,
+            }),
+            days: Days {
+                seen: 1,
+                last: 20_787,
+            },
+            ..Durable::default()
+        };
+        let facts = BootFacts {
+            config: Config {
+                cluster_id: "clu_01J9ZK3V5M8Q2R7T4W6Y0XBCDE".parse().unwrap(),
+                node_name: "fsn1-server-000001".parse().unwrap(),
+                token: None,
+            },
+            agent_version: "1.4.0".parse().unwrap(),
+            arch: Arch::Amd64,
+            limits: Arc::new(Limits::REAL),
+            release_keys: Arc::new(ReleaseKeys::none()),
+        };
+        Agent::boot(Arc::new(durable), facts, Seed(1), NOW)
+    }
+
+    fn seen() -> Observation {
+        Observation {
+            boot: BootReport {
+                image_sha256: protocol::hash::Sha256Hex::of(b"image"),
+                entry: "pbx-2026.11.1-amd64.efi".parse().unwrap(),
+            },
+            k3s: K3sReport {
+                version: Some("v1.34.1+k3s1".into()),
+                unit: UnitState::Active,
+                api: ApiState::Up,
+            },
+            leader: true,
+            restart_pending: false,
+            problems: Vec::new(),
+        }
+    }
+
+    /// The next sync, when it is due: the report that goes out.
+    fn sync(agent: &mut Agent) -> (Ticket, Arc<SyncReport>, Now) {
+        while agent.poll_action().is_some() {}
+        let wake = agent.poll_wake().expect("a sync is due");
+        let now = Now {
+            monotonic: wake.at,
+            ..NOW
+        };
+        agent.handle(Input::Tick, now);
+        loop {
+            match agent.poll_action().expect("a sync is due") {
+                Action::Observe(ticket) => agent.handle(Input::Observed(ticket, seen()), now),
+                Action::Call(
+                    ticket,
+                    Call {
+                        request: Request::Sync(report),
+                        ..
+                    },
+                ) => return (ticket, report, now),
+                _ => {}
+            }
+        }
+    }
+
+    fn answer(agent: &mut Agent, ticket: Ticket, now: Now) {
+        let answer = SyncAnswer {
+            portal_time: now.wall.corrected(0),
+            desired: None,
+            operation: None,
+        };
+        let reply = Reply::Done(AnswerBody::Sync(Arc::new(answer)));
+        agent.handle(Input::Reply(ticket, Ok(reply)), now);
+        while agent.poll_action().is_some() {}
+    }
+
+    #[test]
+    fn a_sync_that_changes_nothing_writes_over_the_last_report() {
+        let mut agent = agent();
+        let mut last = None;
+        for cycle in 1..=5 {
+            let (ticket, report, now) = sync(&mut agent);
+            assert_eq!(report.sequence, cycle);
+            let at = Arc::as_ptr(&report);
+            assert!(last.is_none_or(|last| last == at), "a new allocation");
+            last = Some(at);
+            drop(report);
+            answer(&mut agent, ticket, now);
+        }
+        assert_eq!(agent.shared.notes.capacity(), 0);
+    }
+
+    /// An allocation that is counted by `Arc`.
+    const COUNTERS: usize = 2 * size_of::<usize>();
+
+    fn text(text: &str) -> usize {
+        COUNTERS + text.len().next_multiple_of(size_of::<usize>())
+    }
+
+    #[test]
+    fn an_agent_costs_at_most_2_kib_beside_the_document_and_the_manifest() {
+        let mut agent = agent();
+        let (_, report, _) = sync(&mut agent);
+        assert!(
+            agent.shared.journal.is_settled(),
+            "one record, in memory and on disk"
+        );
+        let config = &agent.shared.facts.config;
+        let identity = agent.shared.journal.identity.as_ref().unwrap();
+        let bytes = size_of::<Agent>()
+            + COUNTERS
+            + size_of::<Durable>()
+            + COUNTERS
+            + size_of::<TakenDocument>()
+            + COUNTERS
+            + size_of::<SyncReport>()
+            + size_of::<CallOut>()
+            + text(identity.agent_id.as_str())
+            + text(config.cluster_id.as_str())
+            + text(config.node_name.as_str())
+            + text(report.boot.entry.as_str())
+            + report.k3s.version.as_ref().unwrap().capacity();
+        assert!(bytes <= 2_048, "{bytes} bytes");
     }
 }

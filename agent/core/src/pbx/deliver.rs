@@ -93,7 +93,8 @@ impl Deliver {
         })
     }
 
-    /// The portal has the events up to a number; what it has is not kept. `false` if that brought nothing forward.
+    /// The portal has the events up to a number; what it has is not kept. `false` if that brought nothing forward: the same
+    /// call is to go out again, later.
     pub(super) fn accepted(&mut self, shared: &mut Shared, answer: EventsAnswer) -> bool {
         let Some(batch) = self.batch.take() else {
             return true;
@@ -104,18 +105,19 @@ impl Deliver {
             return true;
         }
         let follows_a_gap = batch.first > answer.accepted_sequence.saturating_add(1);
-        if follows_a_gap {
-            // What is missing before them is gone from here, too. The portal may have kept them all the same.
-            let count = batch.last - batch.first + 1;
-            drop_events(shared, &batch.operation, |event| {
-                event.sequence <= batch.last
-            });
-            shared.note(Note::EventsDropped {
-                operation: batch.operation,
-                count,
-            });
+        if !follows_a_gap {
+            self.batch = Some(batch);
+            return false;
         }
-        follows_a_gap
+        // What is missing before them is gone from here, too. The portal may have kept them all the same.
+        let count = drop_events(shared, &batch.operation, |event| {
+            event.sequence <= batch.last
+        });
+        shared.note(Note::EventsDropped {
+            operation: batch.operation,
+            count,
+        });
+        true
     }
 
     /// The call was refused with 400. Three times: the events are tried one by one, and one that is refused three times by

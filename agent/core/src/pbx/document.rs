@@ -521,18 +521,17 @@ fn believe(
 impl Document {
     /// When the host is to be touched again without any other cause.
     pub(super) fn wake(&self, shared: &Shared) -> Option<Wake> {
-        if let Some(at) = self.retry_at {
+        let conditions = shared.conditions?;
+        if let Some(force) = self.force {
             let failures = self.retry.failures();
+            let waits_for_it = matches!(next_step(force.done, conditions), Next::Do(_));
+            let at = self.retry_at.filter(|_| waits_for_it)?;
             return Some(Wake {
                 at,
                 why: WakeReason::TaskRetry { failures },
             });
         }
-        let reapplies = self.force.is_none()
-            && shared.journal.document.is_some()
-            && shared
-                .conditions
-                .is_some_and(Conditions::may_change_cluster);
+        let reapplies = shared.journal.document.is_some() && conditions.may_change_cluster();
         reapplies.then_some(Wake {
             at: self.reapply_at,
             why: WakeReason::Reapply,
@@ -542,6 +541,7 @@ impl Document {
     /// Looks what is to be done, from what the node shows: every 10 minutes the cluster's configuration is applied again
     /// even without a change (SYNC-3), and what waited for the API goes on once it is up.
     pub(super) fn plan(&mut self, shared: &mut Shared) {
+        self.retry_at = self.retry_at.filter(|at| *at > shared.now.monotonic);
         let Some(conditions) = shared.conditions else {
             return;
         };
@@ -570,7 +570,7 @@ impl Document {
         shared: &Shared,
     ) -> Option<(Arc<TakenDocument>, DocumentStep, Recorded<Task>)> {
         let (force, conditions) = (self.force?, shared.conditions?);
-        if self.retry_at.is_some_and(|at| at > shared.now.monotonic) {
+        if self.retry_at.is_some() {
             return None;
         }
         let Next::Do(step) = next_step(force.done, conditions) else {

@@ -116,6 +116,11 @@ impl Enroll {
         })
     }
 
+    /// The time has moved on.
+    pub(super) fn look_at_clock(&mut self, shared: &Shared) {
+        self.retry_at = self.retry_at.filter(|at| *at > shared.now.monotonic);
+    }
+
     /// Whether the node is to be looked at, for the image that was booted in truth (ENR-3).
     pub(super) fn wants_look(&self, shared: &Shared) -> bool {
         self.is_asking(shared) && self.image.is_none()
@@ -262,7 +267,7 @@ impl Enroll {
 
     /// The host's task of the step that is recorded, if it has one and is not waited for.
     pub(super) fn task(&self, shared: &Shared) -> Option<Recorded<Task>> {
-        if self.retry_at.is_some_and(|at| at > shared.now.monotonic) {
+        if self.retry_at.is_some() {
             return None;
         }
         let enrollment = shared.journal.enrollment.as_deref()?;

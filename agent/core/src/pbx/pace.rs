@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use protocol::endpoint::Endpoint;
+use protocol::endpoint::{Authentication, Endpoint};
 use protocol::limits::{RETRY_AFTER_SECONDS_MAX, SAME_REQUEST_SENT_MAX};
 use protocol::pbx::call::{AnswerBody, Refusal, Reply, RetryAfter};
 use protocol::problem::ProblemCode;
@@ -51,6 +51,13 @@ pub(super) struct Tries {
     refused: u32,
     signed_again: bool,
     signed_at: Option<UnixSeconds>,
+}
+
+impl Tries {
+    /// Once, and not beyond the third time that the request goes out (ANS-3).
+    fn may_be_signed_again(self) -> bool {
+        !self.signed_again && self.refused + 1 < SAME_REQUEST_SENT_MAX
+    }
 }
 
 /// What a lane is to do with an answer.
@@ -212,9 +219,10 @@ impl Pace {
             }
             Ok(Reply::Refused(refusal)) => refusal,
         };
+        let is_signed = endpoint.authentication() == Authentication::Signature;
         match (refusal.status, refusal.code) {
             // ANS-3
-            (400, Some(ProblemCode::Replayed)) if !tries.signed_again => {
+            (400, Some(ProblemCode::Replayed)) if is_signed && tries.may_be_signed_again() => {
                 tries.signed_again = true;
                 tries.refused += 1;
                 shared.note(Note::SignedAgain { endpoint });
@@ -238,7 +246,7 @@ impl Pace {
                 Verdict::Refused(refused)
             }
             // ENR-7: a token's refusal is the enrollment's affair, and no identity can be revoked there.
-            (401, _) if endpoint == Endpoint::Enroll => self.later(shared, endpoint, refusal),
+            (401, _) if !is_signed => self.later(shared, endpoint, refusal),
             // ANS-4
             (401, code) if is_portals_word(&refusal) => self.unauthorized(shared, code),
             // ANS-5

@@ -62,6 +62,15 @@ impl Shared {
     pub(super) fn note(&mut self, note: Note) {
         self.notes.push_back(note);
     }
+
+    /// The next note. A queue that was used is given back: most agents have nothing to note most of the time.
+    pub(super) fn next_note(&mut self) -> Option<Note> {
+        let note = self.notes.pop_front();
+        if note.is_none() && self.notes.capacity() > 0 {
+            self.notes = VecDeque::new();
+        }
+        note
+    }
 }
 
 /// Sealed values with their paths, as an [`Action::Open`](crate::machine::Action::Open) takes them.

@@ -404,7 +404,7 @@ fn a_failed_task_fails_the_document_until_it_succeeds() {
 fn wire_5_an_unknown_ingress_mode_fails_its_part_alone() {
     let mut world = World::enrolled();
     let strange = changed(1, |desired| {
-        desired.host.ingress_mode = IngressMode::Unknown("mesh".into())
+        desired.host.ingress_mode = IngressMode::Unknown("mesh".into());
     });
     world.offer_document(&strange, &signed(&manifest("2026.11.1", 1, "1.4.0")));
     world.settle();
@@ -506,7 +506,7 @@ fn sync_4_a_crash_in_any_write_ends_with_the_document_in_force() {
         for _ in 0..4 {
             match world.next_call() {
                 Some(sent) if sent.endpoint() == Endpoint::Sync => {
-                    world.answer_sync(Some(&document(1)), None)
+                    world.answer_sync(Some(&document(1)), None);
                 }
                 Some(_) => world.answer_well(),
                 None => break,

@@ -16,6 +16,5 @@ mod operate;
 mod pace;
 mod property;
 mod rotate;
-mod size;
 mod sync;
 mod world;

@@ -341,7 +341,7 @@ fn ops_7_a_finished_operation_is_answered_again_and_not_run_again() {
         world.offer(&save("op_1"));
         let sent = world.call();
         assert_eq!(sent.endpoint(), Endpoint::Events);
-        assert_eq!(sent.events(), [end.clone()]);
+        assert_eq!(sent.events(), std::slice::from_ref(&end));
         world.answer_well();
     }
     assert_eq!(world.tasks(), [""; 0]);
@@ -418,7 +418,7 @@ fn ops_2_a_crash_in_any_write_ends_with_the_operation_done() {
                     for event in sent.events() {
                         match events.iter().find(|known| known.sequence == event.sequence) {
                             Some(known) => {
-                                assert_eq!(known, event, "a number's content never changes")
+                                assert_eq!(known, event, "a number's content never changes");
                             }
                             None => events.push(event.clone()),
                         }

@@ -304,6 +304,22 @@ fn ans_3_a_replayed_request_is_signed_once_more() {
     assert_ne!(world.sync().body(), first.body());
 }
 
+// rules ANS-2, ANS-3: the third refusal is the last, also when it says replayed for the first time.
+#[test]
+fn ans_3_a_third_refusal_is_not_signed_once_more() {
+    let mut world = World::enrolled();
+    let first = world.sync();
+    for code in [
+        ProblemCode::InvalidRequest,
+        ProblemCode::InvalidRequest,
+        ProblemCode::Replayed,
+    ] {
+        assert_eq!(world.sync().body(), first.body());
+        world.refuse(code);
+    }
+    assert_ne!(world.sync().body(), first.body());
+}
+
 // rule ANS-3: the next second, even if the node's clock is set back meanwhile.
 #[test]
 fn ans_3_the_next_second_is_later_whatever_the_clock_says() {
@@ -574,9 +590,9 @@ fn ans_8_the_backoff_grows_to_five_minutes_and_ends_with_a_success() {
         world.sync();
         let before = world.now.monotonic;
         if failures % 2 == 0 {
-            world.unreachable()
+            world.unreachable();
         } else {
-            world.refuse(ProblemCode::Internal)
+            world.refuse(ProblemCode::Internal);
         }
         let wake = world.wake().unwrap();
         let waited = u64::try_from(wake.at.since(before).as_millis()).unwrap();

@@ -70,9 +70,9 @@ impl Portal {
             Reply::Refused(refusal(ProblemCode::BadSignature))
         };
         if self.loses.contains(&self.calls) {
-            world.unreachable()
+            world.unreachable();
         } else {
-            world.reply(Ok(reply))
+            world.reply(Ok(reply));
         }
     }
 

@@ -2,15 +2,15 @@
 //! otherwise, and a portal whose answers the test gives.
 //!
 //! Whatever a test does, the world itself insists on what no agent may ever do: perform a task whose record is not on disk
-//! (rule OPS-2), have two calls out at once, or use a signature twice.
+//! (rule OPS-2), have two calls out at once, use a signature twice, or want to be woken in the past.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use agent_core::journal::{Ledger, Recorded, Work};
+use agent_core::journal::{Ledger, Recorded};
 use agent_core::limits::Limits;
 use agent_core::machine::{
-    Action, Call, Deadline, Evidence, FieldPath, Input, KeyHandle, LogLine, Machine, StoreFailure,
+    Action, Call, Deadline, Evidence, Input, KeyHandle, LogLine, Machine, StoreFailure,
     TaskFailure, Ticket, Unopenable, Unreachable, Wake,
 };
 use agent_core::note::Note;
@@ -209,6 +209,11 @@ impl World {
         }
     }
 
+    /// How often the program was started, as a number that grows.
+    pub(crate) fn boots(&self) -> u64 {
+        self.boots
+    }
+
     /// Whether the program has died in the write that the test named.
     pub(crate) fn is_dead(&self) -> bool {
         self.dead
@@ -309,7 +314,17 @@ impl World {
 
     /// The next call, however long the agent waits for it; it stays out until it is answered. `None` if there will be none.
     pub(crate) fn next_call(&mut self) -> Option<Sent> {
-        for _ in 0..1_000 {
+        let sent = self.next_call_in(1_000);
+        assert!(
+            sent.is_some() || self.dead || self.agent.poll_wake().is_none(),
+            "a thousand wakes without a call"
+        );
+        sent
+    }
+
+    /// The next call within so many wakes.
+    pub(crate) fn next_call_in(&mut self, wakes: usize) -> Option<Sent> {
+        for _ in 0..wakes {
             self.settle();
             if self.dead {
                 return None;
@@ -317,10 +332,23 @@ impl World {
             if let Some(sent) = &self.out {
                 return Some(sent.clone());
             }
-            let wake = self.agent.poll_wake()?;
+            let mut wake = self.agent.poll_wake()?;
+            if wake.at <= self.now.monotonic {
+                // The test has moved the clock; the agent is told.
+                self.tell(Input::Tick);
+                if self.out.is_some() {
+                    continue;
+                }
+                wake = self.agent.poll_wake()?;
+                let is_ahead = wake.at > self.now.monotonic;
+                assert!(
+                    is_ahead,
+                    "nothing is left to do, and it wants to be woken at once: {wake:?}"
+                );
+            }
             self.wait_for(wake);
         }
-        panic!("a thousand wakes without a call");
+        None
     }
 
     /// The next call, which must be there.
@@ -555,10 +583,6 @@ pub(crate) fn failure(message: &str) -> TaskFailure {
     }
 }
 
-pub(crate) fn is_operation(work: &Work) -> bool {
-    matches!(work, Work::Operation { .. })
-}
-
 pub(crate) fn facts() -> BootFacts {
     BootFacts {
         config: Config {
@@ -763,8 +787,4 @@ pub(crate) fn broken() -> Reply {
         status: 200,
         why: BrokenBody::TooLarge(300_000),
     }
-}
-
-pub(crate) fn field(path: &str) -> FieldPath {
-    FieldPath(path.into())
 }
