@@ -260,13 +260,19 @@ mod tests {
             mut watched: Watched<tokio::io::DuplexStream>,
         ) -> (u64, Result<usize, io::ErrorKind>) {
             let start = Instant::now();
-            let ended = loop {
-                match watched.read(&mut [0; 64]).await {
-                    Ok(0) => break Ok(0),
-                    Ok(_) => {}
-                    Err(error) => break Err(error.kind()),
+            let reading = async {
+                loop {
+                    match watched.read(&mut [0; 64]).await {
+                        Ok(0) => return Ok(0),
+                        Ok(_) => {}
+                        Err(error) => return Err(error.kind()),
+                    }
                 }
             };
+            let day = Duration::from_secs(86_400);
+            let ended = tokio::time::timeout(day, reading)
+                .await
+                .expect("it gives up within a day");
             (start.elapsed().as_secs(), ended)
         }
         let connection = || {

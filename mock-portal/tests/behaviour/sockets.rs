@@ -142,9 +142,28 @@ async fn agents_keep_a_tls_connection_and_resume_the_next() {
         .await
         .unwrap()
         .ok();
+    let mut odd = connect(&connector, address(&running.agents_url))
+        .await
+        .unwrap();
+    odd.write_all(b"POST /agent/v1/sync HTTP/1.0\r\n\r\n")
+        .await
+        .unwrap();
+    assert_eq!(read_answer(&mut odd).await.unwrap().status, 400);
+    let until_then = lab_call(&running, "POST", "/reset").await;
+    assert_eq!(until_then["http_refused"], 1);
+    assert_eq!(until_then["connections"]["tls_failed"], 1);
+    let since = lab_call(&running, "GET", "/counters").await;
     assert_eq!(
-        lab_call(&running, "GET", "/counters").await["connections"]["tls_failed"],
-        1
+        (
+            &since["answers"],
+            &since["http_refused"],
+            &since["latencies"]
+        ),
+        (&json!([]), &json!(0), &json!([]))
+    );
+    assert_eq!(
+        lab_call(&running, "GET", "/journal").await,
+        json!({"entries": [], "next": 0, "dropped": 0})
     );
     running.shutdown().await;
 }
@@ -426,6 +445,83 @@ async fn an_end_finishes_what_is_being_answered_and_nothing_else() {
     assert!(
         TcpStream::connect(at).await.is_err(),
         "nobody listens any more"
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_waits_too_long_after_its_answer_is_closed_in_peace() {
+    let idle = Duration::from_millis(100);
+    let running = server(|config| config.patience.idle = idle).await;
+    let mut stream = TcpStream::connect(address(&running.agents_url))
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        assert_eq!(
+            exchange(&mut stream, &post(SYNC, b"{}"))
+                .await
+                .unwrap()
+                .status,
+            401
+        );
+    }
+    let closed = timeout(LONG, stream.read_to_end(&mut Vec::new()))
+        .await
+        .expect("its time is over");
+    assert!(matches!(closed, Ok(0)), "{closed:?}");
+    assert_eq!(
+        lab_call(&running, "GET", "/counters").await["connections"]["broken"],
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_fleet_larger_than_any_table_of_sessions_resumes() {
+    let running = server(with_tls).await;
+    let at = address(&running.agents_url);
+    let fleet: Vec<_> = (0..300).map(|_| connector(&running)).collect();
+    for _ in 0..2 {
+        for connector in &fleet {
+            let mut stream = connect(connector, at).await.unwrap();
+            assert_eq!(
+                exchange(&mut stream, &post(SYNC, b"{}"))
+                    .await
+                    .unwrap()
+                    .status,
+                401
+            );
+        }
+    }
+    let connections = &lab_call(&running, "GET", "/counters").await["connections"];
+    assert_eq!(
+        (&connections["tls_full"], &connections["tls_resumed"]),
+        (&json!(300), &json!(300))
+    );
+}
+
+#[tokio::test]
+async fn a_restart_breaks_what_is_being_answered() {
+    let mut running = server(|_| {}).await;
+    let at = address(&running.agents_url);
+    let mut busy = TcpStream::connect(at).await.unwrap();
+    let bytes = post(SYNC, b"{}").bytes();
+    let (begun, rest) = bytes.split_at(bytes.len() - 1);
+    busy.write_all(begun).await.unwrap();
+    timeout(LONG, running.restart_empty())
+        .await
+        .expect("a restart waits for nobody")
+        .unwrap();
+    busy.write_all(rest).await.ok();
+    let answer = timeout(LONG, read_answer(&mut busy))
+        .await
+        .expect("the connection is gone");
+    assert_eq!(answer, None);
+    let mut next = TcpStream::connect(at).await.unwrap();
+    assert_eq!(
+        exchange(&mut next, &post(SYNC, b"{}"))
+            .await
+            .unwrap()
+            .status,
+        401
     );
 }
 
