@@ -1,0 +1,301 @@
+//! What a run brings along for a portal that it did not start: tokens and release keys.
+//!
+//! Tokens come from a file, from a command's output or from an HTTP endpoint, always as the same JSON lines. An error never
+//! quotes a line: it may hold a token.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::time::Duration;
+
+use agent_drive::tls::{Trust, client_config};
+use protocol::sign::{SigningPublicKey, VerifyingKey};
+use protocol::verified::ReleaseKeys;
+use serde::Deserialize;
+
+use crate::population::TokenLine;
+
+/// How long an HTTP endpoint may take to answer with tokens.
+const HTTP_SECONDS_MAX: u64 = 10;
+
+/// Where tokens come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenSource {
+    /// `FILE`.
+    File(PathBuf),
+    /// `cmd:…`: what this command writes to its standard output.
+    Command(String),
+    /// `http:…` or `https:…`: what this URL answers.
+    Url(String),
+}
+
+/// Tokens or keys that cannot be had; says where, why and what is expected.
+#[derive(Debug, thiserror::Error)]
+#[error("{source_of}: {why}")]
+pub struct Unusable {
+    source_of: String,
+    why: String,
+}
+
+impl FromStr for TokenSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(command) = text.strip_prefix("cmd:") {
+            return match command.trim() {
+                "" => Err("the command after `cmd:` is missing".to_owned()),
+                command => Ok(Self::Command(command.to_owned())),
+            };
+        }
+        Ok(
+            match text.starts_with("http:") || text.starts_with("https:") {
+                true => Self::Url(text.to_owned()),
+                false => Self::File(PathBuf::from(text)),
+            },
+        )
+    }
+}
+
+impl TokenSource {
+    /// Reads all tokens. To be called outside of a runtime's threads: it waits.
+    ///
+    /// # Errors
+    /// When they cannot be read, or a line is no token.
+    pub fn read(&self) -> Result<Vec<TokenLine>, Unusable> {
+        let (source_of, text) = match self {
+            Self::File(path) => (path.display().to_string(), read_file(path)?),
+            Self::Command(command) => (format!("cmd:{command}"), output_of(command)?),
+            Self::Url(url) => (url.clone(), body_of(url)?),
+        };
+        parse_tokens(&text).map_err(|why| Unusable { source_of, why })
+    }
+}
+
+/// Tokens as JSON lines, or as the one object that `POST /tokens` of the mock portal answers with.
+fn parse_tokens(text: &str) -> Result<Vec<TokenLine>, String> {
+    #[derive(Deserialize)]
+    struct Made {
+        tokens: Vec<TokenLine>,
+    }
+    if let Ok(made) = serde_json::from_str::<Made>(text) {
+        return Ok(made.tokens);
+    }
+    let mut tokens = Vec::new();
+    for (at, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.trim().is_empty())
+    {
+        let token = serde_json::from_str(line).map_err(|error| {
+            // Only the kind of the mistake and its place: serde's text may quote the line.
+            let what = match error.classify() {
+                serde_json::error::Category::Data => "a member is missing or of another type",
+                _ => "no JSON",
+            };
+            format!(
+                "line {}, column {}: {what}; expected {{\"token\", \"cluster_id\", \"node_name\", \"server_id\", \
+                 \"boot_image_sha256\"}} on each line, the last two may be null",
+                at + 1,
+                error.column()
+            )
+        })?;
+        tokens.push(token);
+    }
+    match tokens.is_empty() {
+        true => Err("it holds no token".to_owned()),
+        false => Ok(tokens),
+    }
+}
+
+fn read_file(path: &Path) -> Result<String, Unusable> {
+    fs::read_to_string(path).map_err(|error| Unusable {
+        source_of: path.display().to_string(),
+        why: error.to_string(),
+    })
+}
+
+fn output_of(command: &str) -> Result<String, Unusable> {
+    let unusable = |why: String| Unusable {
+        source_of: format!("cmd:{command}"),
+        why,
+    };
+    let output = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| unusable(error.to_string()))?;
+    if !output.status.success() {
+        return Err(unusable(format!("it ended with {}", output.status)));
+    }
+    String::from_utf8(output.stdout).map_err(|_| unusable("its output is no UTF-8".to_owned()))
+}
+
+fn body_of(url: &str) -> Result<String, Unusable> {
+    let unusable = |why: String| Unusable {
+        source_of: url.to_owned(),
+        why,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| unusable(error.to_string()))?;
+    let tls = client_config(&Trust::Platform).map_err(|error| unusable(error.to_string()))?;
+    let asked = async {
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .timeout(Duration::from_secs(HTTP_SECONDS_MAX))
+            .build()?;
+        let answer = client.get(url).send().await?;
+        let status = answer.status();
+        Ok((status, answer.text().await?))
+    };
+    let (status, body) = runtime
+        .block_on(asked)
+        .map_err(|error: reqwest::Error| unusable(error.without_url().to_string()))?;
+    match status.as_u16() {
+        200 => Ok(body),
+        other => Err(unusable(format!("it answered {other}, expected 200"))),
+    }
+}
+
+/// Reads a file of release keys: one or two public keys in base64, one a line; lines that begin with `#` say what they are.
+///
+/// # Errors
+/// When the file cannot be read, or holds something else.
+pub fn read_release_keys(path: &Path) -> Result<ReleaseKeys, Unusable> {
+    let unusable = |why: String| Unusable {
+        source_of: path.display().to_string(),
+        why,
+    };
+    let text = read_file(path)?;
+    let lines = text
+        .lines()
+        .enumerate()
+        .map(|(at, line)| (at + 1, line.trim()))
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let mut keys = Vec::new();
+    for (number, line) in lines {
+        let expected = "expected the 32 bytes of an Ed25519 public key in base64";
+        let public: SigningPublicKey = line
+            .parse()
+            .map_err(|_| unusable(format!("line {number} is no key: {expected}")))?;
+        let key = VerifyingKey::parse(&public)
+            .map_err(|why| unusable(format!("line {number} is no key: {why}; {expected}")))?;
+        keys.push(key);
+    }
+    if keys.is_empty() {
+        return Err(unusable(
+            "it holds no key: expected one or two public keys in base64".to_owned(),
+        ));
+    }
+    ReleaseKeys::new(keys).map_err(|why| unusable(why.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use protocol::sign::SigningKey;
+
+    use super::*;
+
+    const LINE: &str = r#"{"token":"pbxe_secret","cluster_id":"c","node_name":"n","server_id":7,"boot_image_sha256":null}"#;
+
+    #[test]
+    fn a_source_is_told_by_how_it_begins() {
+        for (text, source) in [
+            ("tokens.jsonl", TokenSource::File("tokens.jsonl".into())),
+            (
+                "cmd: make tokens",
+                TokenSource::Command("make tokens".to_owned()),
+            ),
+            (
+                "http://127.0.0.1/t",
+                TokenSource::Url("http://127.0.0.1/t".to_owned()),
+            ),
+            (
+                "https://example.com/t",
+                TokenSource::Url("https://example.com/t".to_owned()),
+            ),
+        ] {
+            assert_eq!(text.parse(), Ok(source));
+        }
+        assert!("cmd: ".parse::<TokenSource>().is_err());
+    }
+
+    #[test]
+    fn tokens_are_lines_or_the_answer_of_the_control_api() {
+        let other = LINE.replace("null", &format!("\"{}\"", "a".repeat(64)));
+        for (text, count) in [
+            (format!("{LINE}\n\n{other}\n"), 2),
+            (format!("{{\"tokens\": [{LINE}, {other}]}}"), 2),
+            (LINE.to_owned(), 1),
+        ] {
+            let tokens = parse_tokens(&text).unwrap();
+            assert_eq!(tokens.len(), count);
+            assert_eq!(
+                (tokens[0].server_id.unwrap().0, tokens[0].boot_image_sha256),
+                (7, None)
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_named_and_not_quoted() {
+        for (text, says) in [
+            ("", "no token"),
+            ("pbxe_secret", "line 1"),
+            (&format!("{LINE}\n{{\"token\":\"pbxe_secret\"}}"), "line 2"),
+            (&LINE.replace("\"c\"", "7"), "line 1"),
+        ] {
+            let why = parse_tokens(text).unwrap_err();
+            assert!(
+                why.contains(says) && !why.contains("secret"),
+                "{text}: {why}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_commands_output_and_its_failure_are_seen() {
+        let printed = TokenSource::Command(format!("echo '{LINE}'"))
+            .read()
+            .unwrap();
+        assert_eq!(printed.len(), 1);
+        let failed = TokenSource::Command("exit 3".to_owned())
+            .read()
+            .unwrap_err();
+        assert!(failed.to_string().contains('3'), "{failed}");
+        let missing = TokenSource::File("no/such/file".into()).read().unwrap_err();
+        assert!(missing.to_string().contains("no/such/file"), "{missing}");
+    }
+
+    #[test]
+    fn release_keys_are_one_or_two_public_keys() {
+        let key = |seed| SigningKey::from_seed([seed; 32]).public().to_string();
+        let check = |text: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("keys");
+            fs::write(&file, text).unwrap();
+            read_release_keys(&file)
+                .map(|keys| keys.ids().count())
+                .map_err(|e| e.to_string())
+        };
+        assert_eq!(check(&format!("# ours\n{}\n", key(1))), Ok(1));
+        assert_eq!(check(&format!("{}\n{}\n", key(1), key(2))), Ok(2));
+        for (text, says) in [
+            ("# none\n".to_owned(), "no key"),
+            ("AAAA\n".to_owned(), "line 1"),
+            (format!("{}\n{}\n{}\n", key(1), key(2), key(3)), "3"),
+            (
+                "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n".to_owned(),
+                "line 1",
+            ),
+        ] {
+            let why = check(&text).unwrap_err();
+            assert!(why.contains(says), "{why}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The live fleet: many agents in one process, each the real engine over a simulated node, over real connections.
+//!
+//! A scenario says who they are, when they begin and what happens; this runs them, counts every request once, and hands
+//! back one result. It decides nothing about the protocol and gives no verdict: that is `scenario`'s and `record`'s.
+//!
+//! How a run flows through the modules:
+//!
+//! | Module | What it is |
+//! |---|---|
+//! | [`run`] | one run from its preflight to its result |
+//! | [`preflight`], [`usage`] | what it needs of its machine, and what it took |
+//! | [`embedded`], [`foreign`] | the portal that it starts itself; tokens and keys for another one |
+//! | [`population`] | who the agents are: everything that comes from seed and index |
+//! | [`live`], [`node`] | the life of one member; its simulated node in real time |
+//! | [`tally`] | what is counted meanwhile |
+
+pub mod embedded;
+pub mod foreign;
+pub mod live;
+pub mod node;
+pub mod population;
+pub mod preflight;
+pub mod run;
+pub mod tally;
+pub mod usage;

@@ -1,0 +1,238 @@
+//! The life of one member: it begins when its arrival says so, runs its agent over its simulated node, crashes if it is to
+//! crash, boots again, and ends with the run.
+//!
+//! The agent is the engine that runs on nodes, the way to the portal the one transport. Only the node is a model.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_core::limits::Limits;
+use agent_core::pbx::Agent;
+use agent_core::pbx::durable::Durable;
+use agent_core::pbx::facts::{BootFacts, Config};
+use agent_core::port::Clock as _;
+use agent_core::seed::Seed;
+use agent_core::time::Monotonic;
+use agent_drive::{Driver, HttpPortal, Spoken, SystemClock, Transport, World};
+use fleet_sim::cluster::SimCluster;
+use fleet_sim::disk::InFlight;
+use fleet_sim::host::{Costs, Leftover, Server, SimHost};
+use protocol::id::{AgentVersion, Arch, ClusterId, EntryName, ReleaseVersion};
+use protocol::pbx::sync::BootReport;
+use protocol::verified::ReleaseKeys;
+use record::series::Gauge;
+use scenario::Population;
+use tokio::sync::watch;
+
+use crate::node::{CrashLeaves, Node};
+use crate::population::{Member, Purpose};
+use crate::tally::Place;
+
+/// The k3s on simulated nodes.
+pub(crate) const K3S_VERSION: &str = "v1.34.1+k3s1";
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Agents live.
+    Running,
+    /// Nothing new is begun; calls under way end.
+    Ending,
+}
+
+/// What the members of a population share.
+#[derive(Debug, Clone)]
+pub struct Home {
+    /// The population.
+    pub population: Arc<Population>,
+    /// How long the run is.
+    pub duration: Duration,
+    /// The numbers of its agents' behaviour, at its tempo.
+    pub limits: Arc<Limits>,
+    /// What its nodes cost, at its tempo.
+    pub costs: Arc<Costs>,
+    /// The way to the portal.
+    pub transport: Transport,
+    /// The names that it speaks by.
+    pub spoken: Spoken,
+    /// The run's clock.
+    pub clock: SystemClock,
+    /// The keys that count for releases.
+    pub release_keys: Arc<ReleaseKeys>,
+    /// What its agents say they are.
+    pub agent_version: AgentVersion,
+    /// The release that its nodes have booted.
+    pub release: ReleaseVersion,
+    /// How far the run is.
+    pub stage: watch::Receiver<Stage>,
+}
+
+/// The simulated clusters, each made when its first server comes.
+#[derive(Debug, Default)]
+pub struct Clusters(HashMap<ClusterId, Arc<Mutex<SimCluster>>>);
+
+impl Clusters {
+    /// A cluster.
+    pub fn of(&mut self, id: &ClusterId) -> Arc<Mutex<SimCluster>> {
+        Arc::clone(self.0.entry(id.clone()).or_default())
+    }
+}
+
+impl Home {
+    /// A clock as wrong as this member's node has it.
+    fn clock_of(&self, member: &Member) -> SystemClock {
+        let node = &self.population.node;
+        let draw = |purpose| member.lineage.derive(purpose).fraction();
+        self.clock.with_wall(
+            node.clock_offset_ms.at(draw(Purpose::ClockOffset)),
+            node.clock_drift_ppm.at(draw(Purpose::ClockDrift)),
+        )
+    }
+
+    /// How long it takes from power on to the agent's start.
+    fn boot_time(&self, member: &Member, boot: u32) -> Duration {
+        let draw = member.lineage.derive(Purpose::BootTime(boot)).fraction();
+        let real = self.population.node.boot_time.at(draw);
+        real.mul_f64(self.population.tempo)
+    }
+
+    /// When the member crashes, if it does: spread over what is left of the run when it begins.
+    fn crash_moment(&self, member: &Member) -> Option<Duration> {
+        let crashes = self.population.node.crash_share.takes(member.index);
+        let begins = self.population.start_of(member.index);
+        crashes.then(|| {
+            let draw = member.lineage.derive(Purpose::CrashMoment).fraction();
+            begins + self.duration.saturating_sub(begins).mul_f64(draw)
+        })
+    }
+
+    fn node(&self, member: &Member, cluster: Arc<Mutex<SimCluster>>) -> Node {
+        let server = Server {
+            node: member.node.clone(),
+            id: member.server_id,
+            boot: BootReport {
+                image_sha256: member.boot_image,
+                entry: boot_entry(&self.release),
+            },
+            k3s_version: K3S_VERSION.to_owned(),
+            costs: Arc::clone(&self.costs),
+            key_seed: member.lineage.derive(Purpose::Keys).number(),
+        };
+        let host = SimHost::new(server, cluster);
+        let write_ms = self.costs.file_ms;
+        Node::new(host, Durable::default(), self.clock_of(member), write_ms)
+    }
+
+    fn facts(&self, member: &Member, node: &Node) -> BootFacts {
+        let token = match node.has_dropped_token() {
+            true => None,
+            false => member.token.clone(),
+        };
+        BootFacts {
+            config: Config {
+                cluster_id: member.cluster.clone(),
+                node_name: member.node.clone(),
+                token,
+            },
+            agent_version: self.agent_version.clone(),
+            arch: Arch::Amd64,
+            limits: Arc::clone(&self.limits),
+            release_keys: Arc::clone(&self.release_keys),
+        }
+    }
+
+    async fn ending(&self) {
+        let mut stage = self.stage.clone();
+        // Whoever could say so being gone is the end as well.
+        let _ = stage.wait_for(|stage| *stage == Stage::Ending).await;
+    }
+
+    async fn at(&self, moment: Duration) {
+        let ms = u64::try_from(moment.as_millis()).unwrap_or(u64::MAX);
+        self.clock.sleep_until(Monotonic::from_ms(ms)).await;
+    }
+
+    /// Waits for a moment; tells whether the run has not ended before.
+    async fn lives_until(&self, moment: Duration) -> bool {
+        tokio::select! {
+            biased;
+            () = self.ending() => false,
+            () = self.at(moment) => true,
+        }
+    }
+
+    fn since_start(&self) -> Duration {
+        Duration::from_millis(self.clock.now().monotonic.as_ms())
+    }
+}
+
+/// Lives a member's life, to the end of the run.
+pub async fn live(home: Home, member: Member, cluster: Arc<Mutex<SimCluster>>, place: Place) {
+    if !home
+        .lives_until(home.population.start_of(member.index))
+        .await
+    {
+        return;
+    }
+    let node = home.node(&member, cluster);
+    let mut crash = home.crash_moment(&member);
+    for boot in 0.. {
+        let up_at = home.since_start() + home.boot_time(&member, boot);
+        if !home.lives_until(up_at).await {
+            return;
+        }
+        let world = World {
+            portal: HttpPortal::new(
+                &home.transport,
+                home.spoken.clone(),
+                node.clone(),
+                place.clone(),
+            ),
+            host: node.clone(),
+            store: node.clone(),
+            clock: home.clock_of(&member),
+            watch: place.clone(),
+        };
+        let seed = Seed(member.lineage.derive(Purpose::Boot(boot)).number());
+        let driver = Driver::<Agent, _, _, _, _, _>::boot(
+            node.durable(),
+            home.facts(&member, &node),
+            seed,
+            world,
+        );
+        let running = Box::pin(driver.run(home.ending()));
+        let Some(moment) = crash.take() else {
+            return running.await;
+        };
+        tokio::select! {
+            biased;
+            () = running => return,
+            // Dropping what runs is the crash.
+            () = home.at(moment) => {}
+        }
+        place.moved(Gauge::Down);
+        node.crash(crash_leaves(&member));
+    }
+}
+
+fn crash_leaves(member: &Member) -> CrashLeaves {
+    let draw = member.lineage.derive(Purpose::CrashLeaves).number();
+    CrashLeaves {
+        task: match draw % 3 {
+            0 => Leftover::Nothing,
+            1 => Leftover::Half,
+            _ => Leftover::Everything,
+        },
+        write: match draw >> 32 & 1 {
+            0 => InFlight::Lost,
+            _ => InFlight::Kept,
+        },
+    }
+}
+
+/// The boot entry of a release's image.
+pub(crate) fn boot_entry(release: &ReleaseVersion) -> EntryName {
+    EntryName::new(format!("pbx-{release}-amd64.efi"))
+        .unwrap_or_else(|_| EntryName::new("pbx-amd64.efi").expect("a name of plain letters"))
+}

@@ -1,0 +1,137 @@
+//! A simulated node in real time: what a task costs is waited for, what it comes to is the model's answer.
+//!
+//! The model ([`SimHost`]) never waits; this is the only thing that does. A crash is dropping what waits, and telling the
+//! model what was under way.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_core::journal::{Recorded, StepRecord};
+use agent_core::machine::{
+    Evidence, FieldPath, KeyHandle, LogLine, StoreFailure, TaskFailure, Unopenable,
+};
+use agent_core::pbx::Agent;
+use agent_core::pbx::durable::Durable;
+use agent_core::pbx::facts::Observation;
+use agent_core::pbx::task::{Done, Task};
+use agent_core::port::{Clock as _, Host, Store};
+use agent_core::time::Monotonic;
+use agent_drive::{Signer, SystemClock};
+use fleet_sim::disk::{InFlight, SimDisk};
+use fleet_sim::host::{Leftover, SimHost};
+use protocol::seal::Sealed;
+use protocol::sign::Signature;
+
+/// A node and its disk. A clone is another handle to the same ones.
+#[derive(Debug, Clone)]
+pub struct Node(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    host: Mutex<SimHost>,
+    disk: Mutex<SimDisk<Durable>>,
+    /// The task that runs; none between two.
+    running: Mutex<Option<(StepRecord, Task)>>,
+    clock: SystemClock,
+    write_ms: u64,
+}
+
+/// What a crash leaves of what was under way.
+#[derive(Debug, Clone, Copy)]
+pub struct CrashLeaves {
+    /// Of a task.
+    pub task: Leftover,
+    /// Of a write.
+    pub write: InFlight,
+}
+
+impl Node {
+    /// A node with what is on its disk. A durable write takes `write_ms`.
+    pub fn new(host: SimHost, durable: Durable, clock: SystemClock, write_ms: u64) -> Self {
+        Self(Arc::new(Parts {
+            host: Mutex::new(host),
+            disk: Mutex::new(SimDisk::new(durable)),
+            running: Mutex::new(None),
+            clock,
+            write_ms,
+        }))
+    }
+
+    /// The durable record: what the next boot begins with.
+    pub fn durable(&self) -> Arc<Durable> {
+        lock(&self.0.disk).read()
+    }
+
+    /// Whether the enrollment token is gone from the node's configuration.
+    pub fn has_dropped_token(&self) -> bool {
+        self.host().token_dropped()
+    }
+
+    /// The node has crashed, and its power comes back.
+    pub fn crash(&self, leaves: CrashLeaves) {
+        lock(&self.0.disk).crash(leaves.write);
+        let under_way = lock(&self.0.running).take();
+        let now = self.now();
+        match under_way {
+            Some((record, task)) => self.host().interrupt(&record, &task, leaves.task, now),
+            None => self.host().reboot(now),
+        }
+    }
+
+    fn host(&self) -> MutexGuard<'_, SimHost> {
+        lock(&self.0.host)
+    }
+
+    fn now(&self) -> Monotonic {
+        self.0.clock.now().monotonic
+    }
+
+    async fn pass(&self, ms: u64) {
+        self.0.clock.sleep_until(self.now().plus_ms(ms)).await;
+    }
+}
+
+/// Nothing here panics while it holds a lock; if it did, the member's task has ended and nobody reads on.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Host<Agent> for Node {
+    async fn observe(&self) -> Observation {
+        self.host().observe(self.now())
+    }
+
+    async fn open(&self, values: Vec<(FieldPath, Sealed)>) -> Result<(), Unopenable> {
+        self.host().open(&values)
+    }
+
+    async fn perform(
+        &self,
+        task: &Recorded<Task>,
+        _: impl FnMut(Vec<LogLine>) + Send,
+    ) -> Result<Done, TaskFailure> {
+        let cost_ms = self.host().begin(task.record(), task, self.now());
+        *lock(&self.0.running) = Some((task.record().clone(), Task::clone(task)));
+        self.pass(cost_ms).await;
+        *lock(&self.0.running) = None;
+        self.host().finish(task.record(), task, self.now())
+    }
+
+    async fn probe(&self, task: &Recorded<Task>) -> Evidence<Done> {
+        self.host().probe(task.record(), task)
+    }
+}
+
+impl Store<Agent> for Node {
+    async fn store(&mut self, durable: Arc<Durable>) -> Result<(), StoreFailure> {
+        lock(&self.0.disk).begin(durable);
+        self.pass(self.0.write_ms).await;
+        lock(&self.0.disk).finish();
+        Ok(())
+    }
+}
+
+impl Signer for Node {
+    fn sign(&self, key: &KeyHandle, bytes: &[u8]) -> Option<Signature> {
+        self.host().sign(key, bytes)
+    }
+}

@@ -1,0 +1,961 @@
+//! One run, from its preflight to its result.
+//!
+//! [`prepare`] finds out whether the run can be had and says what it will need; [`Prepared::start`] runs it on threads of
+//! its own; [`Run`] is how a face looks on and ends it. A run always ends: its duration, or an interruption, and a grace
+//! for the calls under way.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use agent_core::limits::Limits;
+use agent_core::port::Clock as _;
+use agent_core::time::Monotonic;
+use agent_drive::tls::{Trust, client_config};
+use agent_drive::{
+    BaseUrl, Exchange, Patience, Settings, Spoken, SystemClock, TimeOuts, Transport,
+};
+use fleet_sim::host::Costs;
+use protocol::dialect::Dialect;
+use protocol::hash::Sha256Hex;
+use protocol::id::{AgentVersion, ClusterId, OperationId, ReleaseVersion};
+use protocol::pbx::operation::OperationKind;
+use protocol::time::Timestamp;
+use protocol::verified::ReleaseKeys;
+use record::fleet::OperationEnd;
+use record::result::{IndexRange, PopulationPart, RunInfo};
+use record::{Decision, Micros, RunResult, Snapshot};
+use scenario::{Action, Evidence, Population, Scenario};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::embedded::Embedded;
+use crate::foreign::{TokenSource, read_release_keys};
+use crate::live::{Clusters, Home, Stage, live};
+use crate::population::{Member, TokenLine};
+use crate::preflight::{self, Need, fit};
+use crate::tally::{Place, Tally, lock};
+use crate::usage::{self, Part};
+
+/// How long calls that are under way at the end may take, before they count as cut off.
+const GRACE: Duration = Duration::from_secs(10);
+/// How often what is expected is judged on the way: it costs a copy of every histogram.
+const JUDGED_EVERY_SECONDS: u64 = 5;
+
+/// What a run is given beside its scenario.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The portal to run against; none for the embedded one.
+    pub portal: Option<ForeignPortal>,
+    /// Whether whoever runs it has said that a portal beyond this machine is theirs.
+    pub owns_target: bool,
+    /// How long the portal may take to answer at all before the run starts.
+    pub reach_within: Duration,
+    /// Versions by program, for the result.
+    pub versions: BTreeMap<String, String>,
+    /// The commit that the program was built from, for the result.
+    pub commit: Option<String>,
+}
+
+/// A portal that somebody else runs.
+#[derive(Debug, Clone)]
+pub struct ForeignPortal {
+    /// Its base URL.
+    pub url: String,
+    /// Tokens to enroll with.
+    pub tokens: Option<TokenSource>,
+    /// A file with the public keys that its releases are signed with.
+    pub release_key: Option<PathBuf>,
+}
+
+/// Why a run did not start; each mistake in a line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotStarted {
+    /// What was asked for cannot be meant.
+    Usage(Vec<String>),
+    /// Something that the run needs is not there.
+    Preflight(Vec<String>),
+}
+
+/// A run that can be had.
+#[derive(Debug)]
+pub struct Prepared {
+    scenario: Scenario,
+    options: Options,
+    embedded: Option<Embedded>,
+    transport: Transport,
+    release_keys: Arc<ReleaseKeys>,
+    /// By population, in the order of the scenario.
+    members: Vec<Vec<Member>>,
+    told: Vec<String>,
+}
+
+/// Finds out whether a run can be had, and starts the embedded portal. Waits for the portal; not to be called on a
+/// runtime's threads.
+///
+/// # Errors
+/// See [`NotStarted`].
+pub fn prepare(scenario: Scenario, options: Options) -> Result<Prepared, NotStarted> {
+    let foreign = match &options.portal {
+        None => None,
+        Some(portal) => Some(Checked::of(portal, &options)?),
+    };
+    let need = Need {
+        agents: scenario.agents(),
+        embedded: foreign.is_none(),
+        loopback: foreign
+            .as_ref()
+            .is_none_or(|foreign| foreign.base.is_loopback()),
+    };
+    let fit = fit(need, preflight::offer());
+    if !fit.missing.is_empty() {
+        return Err(NotStarted::Preflight(fit.missing));
+    }
+    let mut told = fit.told;
+    let settings = Settings {
+        sources: fit.sources,
+        time_outs: TimeOuts::default(),
+    };
+    match foreign {
+        Some(foreign) => {
+            if foreign.release_keys.is_empty() {
+                told.push("release keys: none given, so every document will be manifest_rejected (--release-key)".to_owned());
+            }
+            if scenario.portal.document.is_some() || !scenario.timeline.is_empty() {
+                told.push("portal: document and time line of the scenario are for the embedded portal and are left out".to_owned());
+            }
+            let transport = transport(foreign.base, &Trust::Platform, settings)?;
+            reach(&transport, options.reach_within)?;
+            let members = foreign_members(&scenario, foreign.tokens)?;
+            Ok(Prepared {
+                release_keys: Arc::new(foreign.release_keys),
+                embedded: None,
+                scenario,
+                options,
+                transport,
+                members,
+                told,
+            })
+        }
+        None => {
+            let embedded =
+                Embedded::start(&scenario.portal, scenario.seed).map_err(preflight_failed)?;
+            let trust = Trust::only_pem(embedded.ca_pem().as_bytes()).map_err(preflight_failed)?;
+            let base = BaseUrl::parse(embedded.base_url(), &Dialect::default())
+                .map_err(preflight_failed)?;
+            let keys = embedded
+                .release_keys()
+                .iter()
+                .map(protocol::sign::VerifyingKey::parse);
+            let keys: Result<Vec<_>, _> = keys.collect();
+            let keys =
+                ReleaseKeys::new(keys.map_err(preflight_failed)?).map_err(preflight_failed)?;
+            let members = embedded_members(&scenario, &embedded)?;
+            told.push(format!("portal: embedded, {}", embedded.base_url()));
+            Ok(Prepared {
+                transport: transport(base, &trust, settings)?,
+                release_keys: Arc::new(keys),
+                embedded: Some(embedded),
+                scenario,
+                options,
+                members,
+                told,
+            })
+        }
+    }
+}
+
+fn preflight_failed(why: impl ToString) -> NotStarted {
+    NotStarted::Preflight(vec![why.to_string()])
+}
+
+/// A foreign portal whose address, tokens and keys have been looked at.
+struct Checked {
+    base: BaseUrl,
+    tokens: Vec<TokenLine>,
+    release_keys: ReleaseKeys,
+}
+
+impl Checked {
+    fn of(portal: &ForeignPortal, options: &Options) -> Result<Self, NotStarted> {
+        let usage = |why: String| NotStarted::Usage(vec![why]);
+        let base = BaseUrl::parse(&portal.url, &Dialect::default())
+            .map_err(|refused| usage(format!("--portal: {refused}")))?;
+        if !base.is_loopback() && !options.owns_target {
+            return Err(usage(format!(
+                "--portal: {base} is not on this machine; a load test of somebody else's portal is an attack. If it is \
+                 yours, say so with --i-own-this-target"
+            )));
+        }
+        let mut missing = Vec::new();
+        let mut found = |what: Result<_, String>| what.map_err(|why| missing.push(why)).ok();
+        let tokens = match &portal.tokens {
+            None => {
+                let why = "a foreign portal needs tokens to enroll with (--tokens)";
+                found(Err(why.to_owned()))
+            }
+            Some(tokens) => found(tokens.read().map_err(|why| format!("--tokens: {why}"))),
+        };
+        let release_keys = match &portal.release_key {
+            None => Ok(ReleaseKeys::none()),
+            Some(file) => read_release_keys(file).map_err(|why| format!("--release-key: {why}")),
+        };
+        match (tokens, release_keys) {
+            (Some(tokens), Ok(release_keys)) => Ok(Self {
+                base,
+                tokens,
+                release_keys,
+            }),
+            (_, release_keys) => {
+                missing.extend(release_keys.err());
+                Err(NotStarted::Preflight(missing))
+            }
+        }
+    }
+}
+
+fn transport(base: BaseUrl, trust: &Trust, settings: Settings) -> Result<Transport, NotStarted> {
+    let tls = client_config(trust).map_err(preflight_failed)?;
+    Transport::new(base, &tls, settings).map_err(preflight_failed)
+}
+
+/// Asks the portal for anything, again and again, until it answers anything.
+fn reach(transport: &Transport, within: Duration) -> Result<(), NotStarted> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(preflight_failed)?;
+    runtime.block_on(async {
+        let clock = SystemClock::start();
+        let given_up = Monotonic::from_ms(u64::try_from(within.as_millis()).unwrap_or(u64::MAX));
+        let mut last = "it did not answer".to_owned();
+        let asking = async {
+            loop {
+                let anything = Exchange {
+                    method: http::Method::GET,
+                    path: "/",
+                    headers: http::HeaderMap::new(),
+                    body: Default::default(),
+                    patience: Patience::Whole,
+                };
+                match transport.connection().exchange(anything, &mut ()).await {
+                    Ok(_) => return,
+                    Err(failure) => last = failure.to_string(),
+                }
+                clock.sleep_until(clock.now().monotonic.plus_ms(500)).await;
+            }
+        };
+        let reached = tokio::select! {
+            biased;
+            () = asking => true,
+            () = clock.sleep_until(given_up) => false,
+        };
+        match reached {
+            true => Ok(()),
+            false => Err(preflight_failed(format!(
+                "the portal at {} did not answer within {} s: {last}",
+                transport.base(),
+                within.as_secs()
+            ))),
+        }
+    })
+}
+
+fn foreign_members(
+    scenario: &Scenario,
+    tokens: Vec<TokenLine>,
+) -> Result<Vec<Vec<Member>>, NotStarted> {
+    let (have, need) = (tokens.len() as u64, scenario.agents());
+    if have < need {
+        return Err(preflight_failed(format!(
+            "{have} tokens for {need} agents: make more, or run fewer (--agents {have})"
+        )));
+    }
+    let mut tokens = tokens.into_iter();
+    let populations = scenario.populations.iter().map(|population| {
+        let tokens = tokens
+            .by_ref()
+            .take(usize::try_from(population.count).unwrap_or(usize::MAX));
+        numbered(scenario.seed, population, tokens)
+    });
+    Ok(populations.collect())
+}
+
+fn embedded_members(
+    scenario: &Scenario,
+    embedded: &Embedded,
+) -> Result<Vec<Vec<Member>>, NotStarted> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .map_err(preflight_failed)?;
+    let mut members = Vec::new();
+    for population in &scenario.populations {
+        let tokens = runtime
+            .block_on(embedded.tokens(population))
+            .map_err(preflight_failed)?;
+        members.push(numbered(scenario.seed, population, tokens.into_iter()));
+    }
+    Ok(members)
+}
+
+fn numbered(
+    seed: u64,
+    population: &Population,
+    tokens: impl Iterator<Item = TokenLine>,
+) -> Vec<Member> {
+    (0..)
+        .zip(tokens)
+        .map(|(index, token)| Member::new(seed, population, index, token))
+        .collect()
+}
+
+/// How a run is ended from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Interrupt {
+    /// It is not.
+    No,
+    /// Calls under way may end; then it reports.
+    Gently,
+    /// It reports at once.
+    AtOnce,
+}
+
+/// A run that is on its way.
+#[derive(Debug)]
+pub struct Run {
+    snapshots: watch::Receiver<Snapshot>,
+    interrupt: watch::Sender<Interrupt>,
+    thread: JoinHandle<(RunResult, Decision)>,
+}
+
+impl Run {
+    /// The run at its last second.
+    pub fn snapshots(&self) -> watch::Receiver<Snapshot> {
+        self.snapshots.clone()
+    }
+
+    /// How to end it.
+    pub fn interrupt(&self) -> watch::Sender<Interrupt> {
+        self.interrupt.clone()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// With the panic of the run's own thread.
+    pub fn wait(self) -> (RunResult, Decision) {
+        match self.thread.join() {
+            Ok(ended) => ended,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Prepared {
+    /// What should be known before it starts, a line each.
+    pub fn told(&self) -> &[String] {
+        &self.told
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// When the system gives no threads.
+    pub fn start(self) -> Result<Run, NotStarted> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .thread_name(Part::Agents.thread_name())
+            .enable_all()
+            .build()
+            .map_err(preflight_failed)?;
+        let (snapshot, snapshots) = watch::channel(Snapshot::default());
+        let (interrupt, interrupted) = watch::channel(Interrupt::No);
+        let thread = std::thread::Builder::new()
+            .name(Part::Agents.thread_name().to_owned())
+            .spawn(move || self.run(&runtime, &snapshot, interrupted))
+            .map_err(preflight_failed)?;
+        Ok(Run {
+            snapshots,
+            interrupt,
+            thread,
+        })
+    }
+
+    fn run(
+        self,
+        runtime: &Runtime,
+        snapshot: &watch::Sender<Snapshot>,
+        interrupted: watch::Receiver<Interrupt>,
+    ) -> (RunResult, Decision) {
+        let scenario = Arc::new(self.scenario);
+        let (stage, _) = watch::channel(Stage::Running);
+        let clock = SystemClock::start();
+        let course = Course {
+            clock,
+            started_at: wall(clock),
+            window: scenario.window(),
+            tallies: tallies(&scenario),
+            places: Vec::new(),
+            clusters: Vec::new(),
+            posted: Vec::new(),
+            notes: Vec::new(),
+            files_peak: 0,
+            embedded: self.embedded,
+            scenario,
+            options: self.options,
+            stage,
+        };
+        runtime.block_on(course.run(
+            self.members,
+            self.transport,
+            self.release_keys,
+            snapshot,
+            interrupted,
+        ))
+    }
+}
+
+/// One tally for each worker thread: more would cost memory and spare no waiting.
+fn tallies(scenario: &Scenario) -> Vec<Arc<Mutex<Tally>>> {
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (0..workers)
+        .map(|_| Arc::new(Mutex::new(Tally::new(scenario.window()))))
+        .collect()
+}
+
+fn wall(clock: SystemClock) -> Timestamp {
+    Timestamp::from_unix_ms(clock.now().wall.unix_ms())
+}
+
+/// A run under way.
+struct Course {
+    scenario: Arc<Scenario>,
+    options: Options,
+    embedded: Option<Embedded>,
+    clock: SystemClock,
+    started_at: Timestamp,
+    window: record::micros::Window,
+    stage: watch::Sender<Stage>,
+    tallies: Vec<Arc<Mutex<Tally>>>,
+    /// By population, by index.
+    places: Vec<Vec<Seat>>,
+    /// By population, by the cluster's number.
+    clusters: Vec<Vec<ClusterId>>,
+    posted: Vec<Posted>,
+    notes: Vec<String>,
+    files_peak: u64,
+}
+
+/// An operation that the time line has given to a cluster.
+#[derive(Debug, Clone)]
+struct Posted {
+    id: OperationId,
+    cluster: ClusterId,
+    /// Of `snapshot.save`: the name that was asked for. The snapshot's own name is in the result.
+    saves: Option<String>,
+}
+
+/// Where a member is counted.
+#[derive(Debug, Clone, Copy)]
+struct Seat {
+    tally: usize,
+    member: usize,
+}
+
+impl Course {
+    async fn run(
+        mut self,
+        members: Vec<Vec<Member>>,
+        transport: Transport,
+        release_keys: Arc<ReleaseKeys>,
+        snapshot: &watch::Sender<Snapshot>,
+        mut interrupted: watch::Receiver<Interrupt>,
+    ) -> (RunResult, Decision) {
+        let mut agents = JoinSet::new();
+        self.begin(members, &transport, &release_keys, &mut agents);
+        self.set_first_documents().await;
+
+        let duration = self.scenario.duration;
+        let mut timeline = self.scenario.timeline.clone().into_iter().peekable();
+        let mut second = 1;
+        loop {
+            let next_entry = timeline.peek().map_or(duration, |entry| entry.at);
+            let next = Duration::from_secs(second).min(next_entry).min(duration);
+            tokio::select! {
+                biased;
+                _ = interrupted.wait_for(|interrupt| *interrupt != Interrupt::No) => break,
+                () = self.at(next) => {}
+            }
+            if next >= duration {
+                break;
+            }
+            while let Some(entry) = timeline.next_if(|entry| entry.at <= next) {
+                self.act(&entry.action).await;
+            }
+            if next >= Duration::from_secs(second) {
+                self.look(second, snapshot).await;
+                second += 1;
+            }
+        }
+
+        self.end(&mut agents, &mut interrupted).await;
+        let was_interrupted = *interrupted.borrow() != Interrupt::No;
+        self.report(was_interrupted).await
+    }
+
+    async fn at(&self, moment: Duration) {
+        let ms = u64::try_from(moment.as_millis()).unwrap_or(u64::MAX);
+        self.clock.sleep_until(Monotonic::from_ms(ms)).await;
+    }
+
+    fn now(&self) -> Micros {
+        Micros::from_ms(self.clock.now().monotonic.as_ms())
+    }
+
+    /// Gives every member its place and its task.
+    fn begin(
+        &mut self,
+        members: Vec<Vec<Member>>,
+        transport: &Transport,
+        release_keys: &Arc<ReleaseKeys>,
+        agents: &mut JoinSet<()>,
+    ) {
+        let mut simulated = Clusters::default();
+        let mut tally_of = BTreeMap::new();
+        let document = self.scenario.portal.document.as_ref();
+        for (population, members) in self.scenario.populations.iter().zip(members) {
+            let limits = Arc::new(Limits::REAL.scaled(population.tempo));
+            let home = Home {
+                population: Arc::new(population.clone()),
+                duration: self.scenario.duration,
+                limits: Arc::clone(&limits),
+                costs: Arc::new(costs(population)),
+                transport: transport.clone(),
+                spoken: Spoken::default(),
+                clock: self.clock,
+                release_keys: Arc::clone(release_keys),
+                agent_version: document
+                    .map_or_else(first_agent_version, |d| d.agent_version.clone()),
+                release: document.map_or_else(first_release, |d| d.release.clone()),
+                stage: self.stage.subscribe(),
+            };
+            let mut seats = Vec::new();
+            let mut clusters = Vec::new();
+            for member in members {
+                // A cluster is counted in one place, so that a referee sees all of it.
+                let next = tally_of.len() % self.tallies.len();
+                let tally = *tally_of.entry(member.cluster.clone()).or_insert(next);
+                if clusters.last() != Some(&member.cluster) {
+                    clusters.push(member.cluster.clone());
+                }
+                let begins = Micros::from(population.start_of(member.index));
+                let interval = Micros::from_ms(limits.sync_interval_ms);
+                let seat = Seat {
+                    tally,
+                    member: lock(&self.tallies[tally]).admit(interval, begins),
+                };
+                seats.push(seat);
+                let place = Place::new(&self.tallies[tally], seat.member, self.clock);
+                let cluster = simulated.of(&member.cluster);
+                agents.spawn(live(home.clone(), member, cluster, place));
+            }
+            self.places.push(seats);
+            self.clusters.push(clusters);
+        }
+    }
+
+    async fn set_first_documents(&mut self) {
+        if let Some(document) = self.scenario.portal.document.clone() {
+            self.set_document(&document).await;
+        }
+    }
+
+    async fn set_document(&mut self, document: &scenario::DocumentSpec) {
+        let Some(embedded) = &self.embedded else {
+            return;
+        };
+        for (at, population) in self.scenario.populations.iter().enumerate() {
+            let mut generations = Vec::new();
+            for cluster in &self.clusters[at] {
+                match embedded.set_document(cluster, document).await {
+                    Ok(generation) => generations.push(Some(generation)),
+                    Err(why) => {
+                        self.notes.push(format!("a document was not set: {why}"));
+                        generations.push(None);
+                    }
+                }
+            }
+            let now = Micros::from_ms(self.clock.now().monotonic.as_ms());
+            for (index, seat) in (0..).zip(&self.places[at]) {
+                let cluster = usize::try_from(population.cluster_of(index)).unwrap_or(usize::MAX);
+                if let Some(Some(generation)) = generations.get(cluster) {
+                    lock(&self.tallies[seat.tally]).document_set(seat.member, *generation, now);
+                }
+            }
+        }
+    }
+
+    /// Does what the time line says.
+    async fn act(&mut self, action: &Action) {
+        let now = wall(self.clock);
+        let Some(embedded) = &self.embedded else {
+            return;
+        };
+        let mut refused = Vec::new();
+        match action {
+            Action::SetDocument(document) => return self.set_document(document).await,
+            Action::Operation(operation) => {
+                for (population, clusters) in self.scenario.populations.iter().zip(&self.clusters) {
+                    for (number, cluster) in (0..).zip(clusters) {
+                        if !operation.takes(population, number) {
+                            continue;
+                        }
+                        let params = match &operation.kind {
+                            OperationKind::ClusterRestore => {
+                                with_true_name(embedded, &self.posted, cluster, &operation.params)
+                                    .await
+                            }
+                            _ => operation.params.clone(),
+                        };
+                        match embedded
+                            .post_operation(cluster, operation, &params, now)
+                            .await
+                        {
+                            Ok(id) => self.posted.push(Posted {
+                                id,
+                                cluster: cluster.clone(),
+                                saves: match &operation.kind {
+                                    OperationKind::SnapshotSave => text(&params, "name"),
+                                    _ => None,
+                                },
+                            }),
+                            Err(why) => refused.push(why),
+                        }
+                    }
+                }
+            }
+            Action::Revoke { share } => {
+                let seats = self.places.iter().flatten();
+                for (_, seat) in (0..).zip(seats).filter(|(index, _)| share.takes(*index)) {
+                    let identity = lock(&self.tallies[seat.tally]).identity(seat.member);
+                    if let Some(identity) = identity {
+                        refused.extend(embedded.revoke(&identity).await.err());
+                    }
+                }
+            }
+            Action::ResetPortal => embedded.reset().await,
+            Action::RestartPortal { .. } => refused.extend(embedded.restart_empty().await.err()),
+            Action::Release(release) => refused.extend(embedded.publish(release, now).await.err()),
+        }
+        self.notes
+            .extend(refused.iter().map(|why| format!("the time line: {why}")));
+    }
+
+    /// Looks at the run, once a second.
+    async fn look(&mut self, second: u64, snapshot: &watch::Sender<Snapshot>) {
+        let at = self.now();
+        let mut seen = Snapshot {
+            at,
+            duration: Micros::from(self.scenario.duration),
+            agents: self.scenario.agents(),
+            ..Snapshot::default()
+        };
+        let mut recent = record::snapshot::Recent::new();
+        for tally in &self.tallies {
+            let mut tally = lock(tally);
+            recent.add(&std::mem::take(&mut tally.recent));
+            seen.account.add(&tally.recorder.account);
+            seen.enrolled += tally.enrolled();
+            let gauges = tally.gauges.clone();
+            for (gauge, count) in gauges.iter() {
+                seen.gauges[gauge] += count;
+                tally.recorder.gauge(gauge, at, *count);
+            }
+        }
+        (seen.last_second, seen.lateness) = recent.take();
+        if second.is_multiple_of(JUDGED_EVERY_SECONDS) {
+            self.files_peak = self.files_peak.max(usage::open_files());
+            seen.judgements = self.judged_so_far(at).await;
+        } else {
+            seen.judgements = snapshot.borrow().judgements.clone();
+        }
+        snapshot.send_replace(seen);
+    }
+
+    /// What is expected, as it stands: from a copy, so that no agent waits while it is weighed.
+    async fn judged_so_far(&self, at: Micros) -> Vec<record::Judgement> {
+        let tallies: Vec<Tally> = self
+            .tallies
+            .iter()
+            .map(|tally| lock(tally).clone())
+            .collect();
+        let (scenario, window) = (Arc::clone(&self.scenario), self.window);
+        let judging = tokio::task::spawn_blocking(move || {
+            let sum = Sum::of(tallies, window, at);
+            let mut fleet = sum.fleet;
+            for (kind, end) in sum.operations.values() {
+                fleet.operation(kind, *end);
+            }
+            let recorder = sum.recorder;
+            let figures = record::Figures::of(window, &recorder.series, &recorder.samples, &fleet);
+            let evidence = Evidence {
+                window,
+                account: &recorder.account,
+                samples: &recorder.samples,
+                fleet: &fleet,
+                figures: &figures,
+            };
+            scenario
+                .expect
+                .iter()
+                .map(|expectation| expectation.judge(&evidence))
+                .collect()
+        });
+        judging.await.unwrap_or_default()
+    }
+
+    /// Lets the calls under way end, for a while.
+    async fn end(
+        &mut self,
+        agents: &mut JoinSet<()>,
+        interrupted: &mut watch::Receiver<Interrupt>,
+    ) {
+        self.stage.send_replace(Stage::Ending);
+        let given_up = self
+            .clock
+            .now()
+            .monotonic
+            .plus_ms(u64::try_from(GRACE.as_millis()).unwrap_or(0));
+        loop {
+            tokio::select! {
+                biased;
+                _ = interrupted.wait_for(|interrupt| *interrupt == Interrupt::AtOnce) => break,
+                () = self.clock.sleep_until(given_up) => break,
+                ended = agents.join_next() => match ended {
+                    None => break,
+                    Some(Ok(())) => {}
+                    Some(Err(panicked)) => self.notes.push(format!("an agent ended in a panic: {panicked}")),
+                }
+            }
+        }
+        agents.shutdown().await;
+    }
+
+    async fn report(mut self, interrupted: bool) -> (RunResult, Decision) {
+        let ended = self.now();
+        let ended_at = wall(self.clock);
+        let tallies: Vec<Tally> = self
+            .tallies
+            .iter()
+            .map(|tally| lock(tally).clone())
+            .collect();
+        let sum = Sum::of(tallies, self.window, ended);
+        let mut fleet = sum.fleet;
+        match &self.embedded {
+            Some(embedded) => {
+                weigh_operations(embedded, &self.posted, &sum.operations, &mut fleet).await
+            }
+            None => {
+                for (kind, end) in sum.operations.values() {
+                    fleet.operation(kind, *end);
+                }
+            }
+        }
+
+        let mut result = RunResult::new(self.run_info(ended_at), self.populations());
+        result.interrupted = interrupted;
+        result.fill(sum.recorder, fleet);
+        if let Some(embedded) = &self.embedded {
+            result.portal = Some(settled(embedded, self.clock).await);
+            let seconds = usage::cpu_us(Part::Portal) as f64 / 1e6;
+            self.notes.push(format!(
+                "the embedded portal took {seconds:.1} s of processor time"
+            ));
+        }
+        result.generator = record::result::Generator {
+            processes: 1,
+            cpu_us: usage::cpu_us(Part::Agents),
+            rss_bytes_peak: usage::rss_bytes_peak(),
+            files_peak: self.files_peak.max(usage::open_files()),
+        };
+        result.notes.extend(self.notes);
+        let decision = self.scenario.judge(&mut result);
+        (result, decision)
+    }
+
+    fn run_info(&self, ended_at: Timestamp) -> RunInfo {
+        RunInfo {
+            scenario: self.scenario.name.clone(),
+            scenario_toml: self.scenario.text.clone(),
+            scenario_sha256: Sha256Hex::of(self.scenario.text.as_bytes()),
+            overrides: self.scenario.overrides.given(),
+            seed: self.scenario.seed,
+            window: self.window,
+            portal: self
+                .options
+                .portal
+                .as_ref()
+                .map(|portal| portal.url.clone()),
+            versions: self.options.versions.clone(),
+            commit: self.options.commit.clone(),
+            started_at: self.started_at,
+            ended_at,
+            hosts: [usage::host_info()].into(),
+        }
+    }
+
+    fn populations(&self) -> Vec<PopulationPart> {
+        let parts = self
+            .scenario
+            .populations
+            .iter()
+            .map(|population| PopulationPart {
+                name: population.name.clone(),
+                protocol: population.protocol,
+                count: population.count,
+                ranges: vec![IndexRange {
+                    first: 0,
+                    count: population.count,
+                }],
+            });
+        parts.collect()
+    }
+}
+
+type Params = serde_json::Map<String, serde_json::Value>;
+
+fn text(params: &Params, member: &str) -> Option<String> {
+    Some(params.get(member)?.as_str()?.to_owned())
+}
+
+/// The parameters of a restore with the name that the snapshot has in truth: k3s appends node and time to the name that
+/// it is asked for, so whoever restores looks it up in the result of the save. A name that no save of this cluster was
+/// asked for stays as it is.
+async fn with_true_name(
+    embedded: &Embedded,
+    posted: &[Posted],
+    cluster: &ClusterId,
+    params: &Params,
+) -> Params {
+    let mut params = params.clone();
+    let wanted = text(&params, "snapshot");
+    let save = posted.iter().rev().find(|posted| {
+        posted.cluster == *cluster && posted.saves.is_some() && posted.saves == wanted
+    });
+    let Some(save) = save else {
+        return params;
+    };
+    let view = embedded.operation(&save.id).await;
+    let result = view.and_then(|view| serde_json::from_str::<Params>(view.result?.get()).ok());
+    if let Some(name) = result.as_ref().and_then(|result| result.get("name")) {
+        params.insert("snapshot".to_owned(), name.clone());
+    }
+    params
+}
+
+/// All tallies together.
+struct Sum {
+    recorder: record::Recorder,
+    fleet: record::Fleet,
+    operations: BTreeMap<OperationId, (OperationKind, OperationEnd)>,
+}
+
+impl Sum {
+    fn of(tallies: Vec<Tally>, window: record::micros::Window, at: Micros) -> Self {
+        let mut sum = Self {
+            recorder: record::Recorder::new(window),
+            fleet: record::Fleet::default(),
+            operations: BTreeMap::new(),
+        };
+        let mut holders = BTreeMap::new();
+        for mut tally in tallies {
+            tally.close(at);
+            for identity in tally.identities() {
+                *holders.entry(identity.clone()).or_insert(0_u64) += 1;
+            }
+            sum.recorder.add(&tally.recorder);
+            sum.fleet.add(&tally.fleet);
+            sum.operations.append(&mut tally.operations);
+        }
+        sum.fleet.duplicate_identities += holders.values().map(|agents| agents - 1).sum::<u64>();
+        sum
+    }
+}
+
+/// Operations by how they stand at the portal, and results by how often it has them.
+async fn weigh_operations(
+    embedded: &Embedded,
+    posted: &[Posted],
+    taken: &BTreeMap<OperationId, (OperationKind, OperationEnd)>,
+    fleet: &mut record::Fleet,
+) {
+    for Posted { id, .. } in posted {
+        let finished = taken
+            .get(id)
+            .filter(|(_, end)| *end != OperationEnd::Unfinished);
+        let Some(view) = embedded.operation(id).await else {
+            // A portal that has forgotten it has no result of it either.
+            if let Some((kind, end)) = finished {
+                fleet.operation(kind, *end);
+                fleet.results.missing += 1;
+            }
+            continue;
+        };
+        fleet.operation(&view.kind, crate::embedded::end_of(view.state));
+        let finals = view
+            .events
+            .iter()
+            .filter(|event| crate::embedded::is_final(event))
+            .count();
+        match (finished.is_some() || finals > 0, finals) {
+            (false, _) => {}
+            (true, 0) => fleet.results.missing += 1,
+            (true, 1) if view.different_repeats == 0 => fleet.results.once += 1,
+            (true, _) => fleet.results.repeated += 1,
+        }
+    }
+}
+
+/// The portal's counters, once nothing moves any more: what was cut off here may still be on its way there.
+async fn settled(embedded: &Embedded, clock: SystemClock) -> record::PortalCounters {
+    let mut before = embedded.counters().await;
+    for _ in 0..50 {
+        clock.sleep_until(clock.now().monotonic.plus_ms(100)).await;
+        let now = embedded.counters().await;
+        if now == before {
+            break;
+        }
+        before = now;
+    }
+    before
+}
+
+/// What a population's nodes cost, at its tempo.
+fn costs(population: &Population) -> Costs {
+    let real = Costs::default();
+    let scaled = |ms: u64| (ms as f64 * population.tempo).round() as u64;
+    Costs {
+        file_ms: scaled(real.file_ms),
+        keys_ms: scaled(real.keys_ms),
+        metadata_ms: scaled(real.metadata_ms),
+        k3s_start_ms: scaled(real.k3s_start_ms),
+        api_ready_ms: scaled(real.api_ready_ms),
+        k3s_stop_ms: scaled(real.k3s_stop_ms),
+        api_call_ms: scaled(real.api_call_ms),
+        snapshot_ms: scaled(real.snapshot_ms),
+        bucket_ms: scaled(real.bucket_ms),
+        reset_ms: scaled(real.reset_ms),
+    }
+}
+
+/// What nodes have booted where no document names a release.
+fn first_release() -> ReleaseVersion {
+    ReleaseVersion::new("2026.11.1").expect("a version of plain digits")
+}
+
+/// What agents say they are where no document names a version.
+fn first_agent_version() -> AgentVersion {
+    AgentVersion::new("1.4.0").expect("a version of plain digits")
+}

@@ -1,0 +1,448 @@
+//! What is counted while a fleet runs: one tally for each part of the fleet, so that agents seldom wait for each other.
+//!
+//! A member's meter tells it calls, its watch tells it what went through the machine. The tally holds sums and, for each
+//! member, a few words of fixed size; nothing in it grows with time, but for the operations that have ended.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_core::machine::{Action, Input, Wake, WakeReason};
+use agent_core::note::Note;
+use agent_core::pbx::Agent;
+use agent_core::pbx::durable::Durable;
+use agent_core::port::Watch;
+use agent_core::time::{Monotonic, Now};
+use agent_drive::{CallRecord, Meter, SystemClock};
+use protocol::endpoint::Endpoint;
+use protocol::id::{AgentId, Generation, OperationId};
+use protocol::pbx::call::{AnswerBody, Reply, Request};
+use protocol::pbx::operation::OperationKind;
+use protocol::pbx::sync::OperationState;
+use protocol::problem::ProblemCode;
+use record::fleet::{Fleet, OperationEnd};
+use record::label::ByLabel;
+use record::micros::Window;
+use record::outcome::Class;
+use record::series::Gauge;
+use record::snapshot::Recent;
+use record::{ConnectTimes, Micros, Outcome, Recorder, Sample, TlsTimes};
+use tokio::time::Instant;
+
+/// A part of the fleet, as it is counted.
+#[derive(Debug, Clone)]
+pub struct Tally {
+    /// Requests.
+    pub recorder: Recorder,
+    /// Requests of the second that runs.
+    pub recent: Recent,
+    /// What the fleet went through so far, but for what is only known at the end.
+    pub fleet: Fleet,
+    /// What its members are now.
+    pub gauges: ByLabel<Gauge, u64>,
+    /// Operations that its agents have taken, and how they ended there.
+    pub operations: BTreeMap<OperationId, (OperationKind, OperationEnd)>,
+    standings: Vec<Standing>,
+    window: Window,
+}
+
+/// One member, as it stands.
+#[derive(Debug, Clone)]
+struct Standing {
+    state: Gauge,
+    connected: bool,
+    in_flight: bool,
+    operating: bool,
+    /// Whether its node was set up after the enrollment: from then on it syncs.
+    set_up: bool,
+    /// The identity that it got last, and how many others before.
+    identity: Option<AgentId>,
+    identities_before: u64,
+    interval: Micros,
+    began: Micros,
+    /// Since when it owes syncs; none while it owes none.
+    owes_syncs_since: Option<Micros>,
+    last_sync: Option<Micros>,
+    /// The document that the report under way says is in force.
+    reporting: Generation,
+    /// Documents that were set for it and are not reported yet.
+    documents: Vec<(Generation, Micros)>,
+    has_document: bool,
+    /// Until when it must not call.
+    must_wait_until: Option<Monotonic>,
+}
+
+impl Tally {
+    /// An empty one that judges what is due inside `window`.
+    pub fn new(window: Window) -> Self {
+        Self {
+            recorder: Recorder::new(window),
+            recent: Recent::new(),
+            fleet: Fleet::default(),
+            gauges: ByLabel::default(),
+            operations: BTreeMap::new(),
+            standings: Vec::new(),
+            window,
+        }
+    }
+
+    /// Takes in a member that has not begun; answers its place here.
+    pub fn admit(&mut self, interval: Micros, begins: Micros) -> usize {
+        self.gauges[Gauge::Waiting] += 1;
+        self.fleet.agents += 1;
+        self.standings.push(Standing {
+            state: Gauge::Waiting,
+            connected: false,
+            in_flight: false,
+            operating: false,
+            set_up: false,
+            identity: None,
+            identities_before: 0,
+            interval,
+            began: begins,
+            owes_syncs_since: None,
+            last_sync: None,
+            reporting: Generation(0),
+            documents: Vec::new(),
+            has_document: false,
+            must_wait_until: None,
+        });
+        self.standings.len() - 1
+    }
+
+    /// A document was set for a member. What was set before its agent began is owed from then on.
+    pub fn document_set(&mut self, member: usize, generation: Generation, at: Micros) {
+        self.fleet.convergence.owed += 1;
+        let standing = &mut self.standings[member];
+        let since = at.max(standing.began);
+        standing.documents.push((generation, since));
+        if std::mem::replace(&mut standing.has_document, true) && standing.documents.len() == 1 {
+            self.gauges[Gauge::Converged] -= 1;
+        }
+    }
+
+    /// A member is somewhere else from now on.
+    pub fn moved(&mut self, member: usize, to: Gauge, at: Micros) {
+        let from = std::mem::replace(&mut self.standings[member].state, to);
+        if from == to {
+            return;
+        }
+        self.gauges[from] -= 1;
+        self.gauges[to] += 1;
+        match to {
+            Gauge::Healthy => self.owes_syncs(member, at),
+            Gauge::BackingOff => {}
+            _ => self.owes_no_syncs(member, at),
+        }
+        if to == Gauge::Down {
+            self.fleet.crashes += 1;
+            self.set_connected(member, false);
+            self.set_operating(member, false);
+        }
+    }
+
+    /// What is only known when nobody runs any more.
+    pub fn close(&mut self, at: Micros) {
+        for member in 0..self.standings.len() {
+            self.owes_no_syncs(member, at);
+            let standing = &self.standings[member];
+            if let Some(last) = standing.last_sync {
+                self.fleet.staleness.gap(at.since(last));
+            }
+            self.fleet.enrolled += u64::from(standing.identity.is_some());
+            self.fleet.idle += u64::from(standing.state == Gauge::Idle);
+            self.fleet.duplicate_identities += standing.identities_before;
+        }
+        self.fleet.replays = Endpoint::ALL
+            .iter()
+            .map(|endpoint| {
+                let line = self.recorder.account.line(*endpoint);
+                line.ended[Outcome::Problem(ProblemCode::Replayed)]
+            })
+            .sum();
+    }
+
+    /// Members that hold an identity now.
+    pub fn enrolled(&self) -> u64 {
+        self.identities().count() as u64
+    }
+
+    /// The identity that a member holds.
+    pub fn identity(&self, member: usize) -> Option<AgentId> {
+        self.standings[member].identity.clone()
+    }
+
+    /// The identities that its members hold.
+    pub fn identities(&self) -> impl Iterator<Item = &AgentId> {
+        self.standings.iter().filter_map(|s| s.identity.as_ref())
+    }
+
+    fn owes_syncs(&mut self, member: usize, at: Micros) {
+        self.standings[member].owes_syncs_since.get_or_insert(at);
+    }
+
+    fn owes_no_syncs(&mut self, member: usize, at: Micros) {
+        let standing = &mut self.standings[member];
+        let Some(since) = standing.owes_syncs_since.take() else {
+            return;
+        };
+        let inside = at.min(self.window.until).since(since.max(self.window.from));
+        self.fleet.syncs_expected_millionths +=
+            inside.0.saturating_mul(1_000_000) / standing.interval.0.max(1);
+    }
+
+    fn set_connected(&mut self, member: usize, connected: bool) {
+        let before = std::mem::replace(&mut self.standings[member].connected, connected);
+        count(&mut self.gauges[Gauge::Connected], before, connected);
+    }
+
+    fn set_in_flight(&mut self, member: usize, in_flight: bool) {
+        let before = std::mem::replace(&mut self.standings[member].in_flight, in_flight);
+        count(&mut self.gauges[Gauge::InFlight], before, in_flight);
+    }
+
+    fn set_operating(&mut self, member: usize, operating: bool) {
+        let before = std::mem::replace(&mut self.standings[member].operating, operating);
+        count(&mut self.gauges[Gauge::Operating], before, operating);
+    }
+
+    fn booted(&mut self, member: usize, durable: &Durable, at: Micros) {
+        let standing = &mut self.standings[member];
+        if let Some(identity) = &durable.identity {
+            standing.identity = Some(identity.agent_id.clone());
+        }
+        standing.set_up = durable.identity.is_some() && durable.enrollment.is_none();
+        let to = match (&durable.idle, standing.set_up) {
+            (Some(_), _) => Gauge::Idle,
+            (None, true) => Gauge::Healthy,
+            (None, false) => Gauge::Enrolling,
+        };
+        self.moved(member, to, at);
+    }
+
+    fn calls(&mut self, member: usize, request: &Request, now: Monotonic) {
+        let standing = &mut self.standings[member];
+        if standing
+            .must_wait_until
+            .take()
+            .is_some_and(|until| now < until)
+        {
+            self.fleet.early_retries += 1;
+        }
+        if let Request::Sync(report) = request {
+            standing.reporting = report.document.applied_generation;
+        }
+    }
+
+    fn answered(&mut self, member: usize, answer: &AnswerBody, at: Micros) {
+        let standing = &mut self.standings[member];
+        if standing.state == Gauge::BackingOff {
+            let to = match standing.set_up {
+                true => Gauge::Healthy,
+                false => Gauge::Enrolling,
+            };
+            self.moved(member, to, at);
+        }
+        match answer {
+            AnswerBody::Enroll(answer) => self.identified(member, &answer.agent_id),
+            AnswerBody::Sync(_) => self.synced(member, at),
+            AnswerBody::Events(_) | AnswerBody::Manifest(_) | AnswerBody::RotateKey(_) => {}
+        }
+    }
+
+    fn identified(&mut self, member: usize, identity: &AgentId) {
+        let standing = &mut self.standings[member];
+        match standing.identity.replace(identity.clone()) {
+            Some(before) if before != *identity => standing.identities_before += 1,
+            _ => {}
+        }
+    }
+
+    fn synced(&mut self, member: usize, at: Micros) {
+        let standing = &mut self.standings[member];
+        if let Some(last) = standing.last_sync.replace(at) {
+            self.fleet.staleness.gap(at.since(last));
+        }
+        let reached = standing.reporting;
+        let owed = standing.documents.len();
+        standing.documents.retain(|(generation, since)| {
+            let is_there = *generation <= reached;
+            if is_there {
+                self.fleet.convergence.reached.record(at.since(*since));
+            }
+            !is_there
+        });
+        if owed > 0 && standing.documents.is_empty() {
+            self.gauges[Gauge::Converged] += 1;
+        }
+    }
+
+    fn noted(&mut self, member: usize, note: &Note, at: Micros) {
+        match note {
+            Note::Enrolled { .. } => {
+                self.standings[member].set_up = true;
+                self.moved(member, Gauge::Healthy, at);
+            }
+            Note::RevocationLifted => self.moved(member, Gauge::Healthy, at),
+            Note::BackedOff { .. } | Note::PortalWait { .. } => {
+                self.moved(member, Gauge::BackingOff, at);
+            }
+            Note::Revoked { .. } | Note::EnrollmentGivenUp { .. } | Note::NoToken => {
+                self.moved(member, Gauge::Idle, at);
+            }
+            Note::OperationAccepted { operation, kind } => {
+                let taken = (kind.clone(), OperationEnd::Unfinished);
+                self.operations.insert(operation.clone(), taken);
+                self.set_operating(member, true);
+            }
+            Note::OperationEnded {
+                operation,
+                kind,
+                state,
+                ..
+            } => {
+                let ended = (kind.clone(), OperationEnd::from(*state));
+                self.operations.insert(operation.clone(), ended);
+                self.set_operating(member, *state == OperationState::Running);
+            }
+            _ => {}
+        }
+    }
+
+    fn waits(&mut self, member: usize, wake: Option<Wake>, at: Micros) {
+        self.standings[member].must_wait_until = match wake {
+            Some(Wake {
+                at,
+                why: WakeReason::Backoff { .. },
+            }) => Some(at),
+            Some(Wake {
+                at: until,
+                why: WakeReason::PortalsWord { .. },
+            }) => {
+                // Whoever is told to wait owes nothing meanwhile.
+                self.owes_no_syncs(member, at);
+                Some(until)
+            }
+            _ => None,
+        };
+    }
+}
+
+fn count(gauge: &mut u64, before: bool, now: bool) {
+    *gauge = *gauge + u64::from(now) - u64::from(before);
+}
+
+/// One member's way to its tally: its meter and its watch.
+#[derive(Debug, Clone)]
+pub struct Place {
+    tally: Arc<Mutex<Tally>>,
+    member: usize,
+    clock: SystemClock,
+}
+
+impl Place {
+    /// The place of a member in its tally.
+    pub fn new(tally: &Arc<Mutex<Tally>>, member: usize, clock: SystemClock) -> Self {
+        Self {
+            tally: Arc::clone(tally),
+            member,
+            clock,
+        }
+    }
+
+    /// The member is somewhere else from now on.
+    pub fn moved(&self, to: Gauge) {
+        let at = self.micros(Instant::now());
+        self.tally().moved(self.member, to, at);
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        lock(&self.tally)
+    }
+
+    fn micros(&self, at: Instant) -> Micros {
+        Micros::from(at.saturating_duration_since(self.clock.started()))
+    }
+}
+
+/// A tally. A member that panicked has ended; what it counted still counts.
+pub fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
+    tally.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A moment of a machine, from the start of the run.
+fn moment(now: Monotonic) -> Micros {
+    Micros::from_ms(now.as_ms())
+}
+
+impl Meter for Place {
+    fn planned(&mut self, endpoint: Endpoint, intended: Monotonic) {
+        let mut tally = self.tally();
+        tally.recorder.planned(endpoint, moment(intended));
+        tally.recent.planned(endpoint);
+    }
+
+    fn dropped(&mut self, endpoint: Endpoint) {
+        self.tally().recorder.dropped(endpoint);
+    }
+
+    fn started(&mut self, endpoint: Endpoint, at: Instant) {
+        let at = self.micros(at);
+        let mut tally = self.tally();
+        tally.recorder.started(endpoint, at);
+        tally.recent.started(endpoint);
+        tally.set_in_flight(self.member, true);
+    }
+
+    fn ended(&mut self, call: &CallRecord) {
+        let sample = Sample {
+            endpoint: call.endpoint,
+            outcome: call.outcome,
+            intended: moment(call.intended),
+            started: self.micros(call.started),
+            first_byte_out: call.first_byte_out.map(|at| self.micros(at)),
+            ended: self.micros(call.ended),
+            connect: call.connect.map(|connect| ConnectTimes {
+                total: connect.total().into(),
+                dns: connect.dns.map(Micros::from),
+                tcp: Some(connect.tcp.into()),
+                tls: connect.tls.map(|(took, resumed)| TlsTimes {
+                    took: took.into(),
+                    resumed,
+                }),
+            }),
+        };
+        let mut tally = self.tally();
+        tally.recorder.ended(&sample);
+        tally.recent.ended(&sample);
+        tally.set_in_flight(self.member, false);
+        tally.set_connected(self.member, sample.outcome.class() == Class::Answered);
+    }
+}
+
+impl Watch<Agent> for Place {
+    fn boot(&mut self, now: Now, durable: &Durable) {
+        self.tally()
+            .booted(self.member, durable, moment(now.monotonic));
+    }
+
+    fn input(&mut self, now: Now, input: &Input<Agent>) {
+        if let Input::Reply(_, Ok(Reply::Done(answer))) = input {
+            self.tally()
+                .answered(self.member, answer, moment(now.monotonic));
+        }
+    }
+
+    fn action(&mut self, now: Now, action: &Action<Agent>) {
+        match action {
+            Action::Call(_, call) => self
+                .tally()
+                .calls(self.member, &call.request, now.monotonic),
+            Action::Note(note) => self.tally().noted(self.member, note, moment(now.monotonic)),
+            _ => {}
+        }
+    }
+
+    fn wake(&mut self, now: Now, wake: Option<Wake>) {
+        self.tally().waits(self.member, wake, moment(now.monotonic));
+    }
+}

@@ -1,0 +1,123 @@
+//! What can be written on the command line; every option is also an environment variable.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use fleet::foreign::TokenSource;
+
+/// Runs fleets of real agents against a portal, and gives one verdict.
+#[derive(Debug, Parser)]
+#[command(name = "loadgen", version, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// What to log to stderr: a level, or target=level,…
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        default_value = "error",
+        env = "LOADGEN_LOG"
+    )]
+    pub log: String,
+    /// How to log.
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        env = "LOADGEN_LOG_FORMAT"
+    )]
+    pub log_format: LogFormat,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  loadgen run steady                          1,000 agents against a mock portal that it starts itself
+  loadgen run steady --agents 100 --seed 7    the same with fewer, other ones
+  loadgen run my.toml --portal https://portal.example --tokens tokens.jsonl --i-own-this-target
+  loadgen check my.toml                       every mistake in it at once
+
+Exit codes: 0 what was expected held; 1 it did not; 2 usage or scenario error; 3 the generator could not
+keep up; 4 the preflight failed or the portal never answered; 5 nothing to judge; 6 an invariant broke;
+130 interrupted, with the report so far.";
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// A command.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs a scenario and gives its verdict.
+    Run(RunOptions),
+    /// Reads a scenario and tells everything that is wrong with it.
+    Check(CheckOptions),
+}
+
+/// What a scenario is read from, and what is set otherwise.
+#[derive(Debug, Args)]
+pub(crate) struct ScenarioOptions {
+    /// A scenario file, or the name of a shipped scenario.
+    #[arg(value_name = "FILE|NAME")]
+    pub scenario: String,
+    /// Agents, all populations together; each keeps its share.
+    #[arg(long, value_name = "N", env = "LOADGEN_AGENTS")]
+    pub agents: Option<u64>,
+    /// How long the run is: 90s, 1h30m.
+    #[arg(long, value_name = "D", env = "LOADGEN_DURATION")]
+    pub duration: Option<String>,
+    /// Where all chance comes from.
+    #[arg(long, value_name = "N", env = "LOADGEN_SEED")]
+    pub seed: Option<u64>,
+}
+
+/// Options of `loadgen run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
+    #[command(flatten)]
+    pub scenario: ScenarioOptions,
+    /// Base URL of a portal to run against; without, a mock portal is started for the run.
+    #[arg(long, value_name = "URL", env = "LOADGEN_PORTAL")]
+    pub portal: Option<String>,
+    /// Tokens to enroll with at that portal, as JSON lines: a file, cmd:COMMAND, or http:…
+    #[arg(
+        long,
+        value_name = "FILE|cmd:…|http:…",
+        requires = "portal",
+        env = "LOADGEN_TOKENS"
+    )]
+    pub tokens: Option<TokenSource>,
+    /// Public keys that this portal's releases are signed with, one or two lines of base64; without, every document is
+    /// rejected.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "portal",
+        env = "LOADGEN_RELEASE_KEY"
+    )]
+    pub release_key: Option<PathBuf>,
+    /// Says that a portal beyond this machine is yours to load.
+    #[arg(long, requires = "portal", env = "LOADGEN_I_OWN_THIS_TARGET")]
+    pub i_own_this_target: bool,
+    /// Where result.json goes; without, a folder of its own under loadgen-results.
+    #[arg(long, value_name = "DIR", env = "LOADGEN_OUT")]
+    pub out: Option<PathBuf>,
+}
+
+/// Options of `loadgen check`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckOptions {
+    #[command(flatten)]
+    pub scenario: ScenarioOptions,
+    /// The mistakes as JSON, for editors.
+    #[arg(long, env = "LOADGEN_JSON")]
+    pub json: bool,
+}

@@ -1,0 +1,64 @@
+//! The program `loadgen`: arguments, wiring, exit codes. What a run is stands in `fleet`, what is expected of it in
+//! `scenario`, what came of it in `record`.
+//!
+//! Exit codes: 0 what was expected held; 1 it did not; 2 usage or scenario error; 3 the generator could not keep up; 4 the
+//! preflight failed or the portal never answered; 5 nothing to judge; 6 an invariant broke; 130 interrupted, with the
+//! report so far.
+
+mod check;
+mod cli;
+mod read;
+mod run;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use record::Exit;
+use tracing_subscriber::EnvFilter;
+
+use cli::{Cli, Command, LogFormat};
+
+/// What was asked for cannot be meant; text for a person, a line a mistake. Exit code 2.
+struct Usage(String);
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = log(&cli.log, cli.log_format).and_then(|()| match cli.command {
+        Command::Run(options) => run::run(options),
+        Command::Check(options) => check::check(options),
+    });
+    let exit = done.unwrap_or_else(|Usage(text)| {
+        tell(text.trim_end());
+        Exit::Usage
+    });
+    ExitCode::from(exit.code())
+}
+
+/// Logs go to stderr; stdout is for answers.
+fn log(filter: &str, format: LogFormat) -> Result<(), Usage> {
+    let filter = EnvFilter::builder().parse(filter).map_err(|error| {
+        Usage(format!(
+            "--log {filter:?} is no filter: {error}; write a level (info) or target=level,… (agent_drive=debug)"
+        ))
+    })?;
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    Ok(())
+}
+
+/// A line for whoever looks on: stderr. Nothing is left to tell when it is gone.
+fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// A line of the answer: stdout. A reader that has gone has read enough.
+fn answer(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{line}");
+}

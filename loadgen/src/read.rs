@@ -1,0 +1,63 @@
+//! From what is written on the command line to a scenario: a file, or a shipped one's name.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use scenario::scenario::BYTES_MAX;
+use scenario::{Mistakes, Overrides, Scenario, shipped};
+
+use crate::cli::ScenarioOptions;
+
+/// Why there is no scenario.
+pub(crate) enum NoScenario {
+    /// There is no text to read.
+    Unreadable(String),
+    /// The text has mistakes.
+    Mistakes(Mistakes),
+}
+
+/// Reads the scenario and sets what the command line says otherwise.
+pub(crate) fn scenario(options: &ScenarioOptions) -> Result<Scenario, NoScenario> {
+    let overrides = Overrides {
+        agents: options.agents,
+        duration: options.duration.clone(),
+        seed: options.seed,
+    };
+    let text = text(&options.scenario).map_err(NoScenario::Unreadable)?;
+    Scenario::parse_with(&options.scenario, &text, overrides).map_err(NoScenario::Mistakes)
+}
+
+/// What looks like a file is one; anything else may be a shipped scenario's name.
+fn text(name: &str) -> Result<String, String> {
+    let path = Path::new(name);
+    let names_a_file = name.contains(['/', '\\']) || name.ends_with(".toml") || path.exists();
+    match names_a_file {
+        true => file(path).map_err(|why| format!("{name}: {why}")),
+        false => shipped::find(name).map(|shipped| shipped.text.to_owned()),
+    }
+}
+
+fn file(path: &Path) -> Result<String, String> {
+    let unreadable = |error: io::Error| format!("it cannot be read: {error}");
+    if fs::metadata(path).map_err(unreadable)?.is_dir() {
+        return Err("it is a directory; expected a scenario file".to_owned());
+    }
+    // No more than a scenario may have is read, whatever the file's size is said to be.
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    let most = BYTES_MAX as u64 + 1;
+    file.take(most)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() > BYTES_MAX {
+        return Err(format!(
+            "it is larger than {} KiB; expected a scenario file",
+            BYTES_MAX / 1024
+        ));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        format!("it is no UTF-8 from byte {at} on; expected a scenario file")
+    })
+}
