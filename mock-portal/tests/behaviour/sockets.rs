@@ -410,26 +410,7 @@ async fn an_end_finishes_what_is_being_answered_and_nothing_else() {
             .status,
         401
     );
-    let mut busy = TcpStream::connect(at).await.unwrap();
-    let bytes = post(SYNC, b"{}").bytes();
-    let (begun, rest) = bytes.split_at(bytes.len() - 1);
-    assert_eq!(
-        exchange(&mut busy, &post(SYNC, b"{}"))
-            .await
-            .unwrap()
-            .status,
-        401
-    );
-    busy.write_all(begun).await.unwrap();
-    // The server has read what was sent before the other connection's next answer: both are in its queue in order.
-    assert_eq!(
-        exchange(&mut idle, &post(SYNC, b"{}"))
-            .await
-            .unwrap()
-            .status,
-        401
-    );
-
+    let (mut busy, rest) = half_a_request(at).await;
     let end = tokio::spawn(running.shutdown());
     let closed = timeout(LONG, idle.read_to_end(&mut Vec::new()))
         .await
@@ -438,7 +419,7 @@ async fn an_end_finishes_what_is_being_answered_and_nothing_else() {
         matches!(closed, Ok(0)),
         "an idle connection is closed in peace: {closed:?}"
     );
-    busy.write_all(rest).await.unwrap();
+    busy.write_all(&rest).await.unwrap();
     let answer = timeout(LONG, read_answer(&mut busy)).await.unwrap();
     assert_eq!(answer.expect("what had begun is answered").status, 401);
     timeout(LONG, end).await.unwrap().unwrap();
@@ -502,15 +483,12 @@ async fn a_fleet_larger_than_any_table_of_sessions_resumes() {
 async fn a_restart_breaks_what_is_being_answered() {
     let mut running = server(|_| {}).await;
     let at = address(&running.agents_url);
-    let mut busy = TcpStream::connect(at).await.unwrap();
-    let bytes = post(SYNC, b"{}").bytes();
-    let (begun, rest) = bytes.split_at(bytes.len() - 1);
-    busy.write_all(begun).await.unwrap();
-    timeout(LONG, running.restart_empty())
+    let (mut busy, rest) = half_a_request(at).await;
+    timeout(Duration::from_secs(3), running.restart_empty())
         .await
         .expect("a restart waits for nobody")
         .unwrap();
-    busy.write_all(rest).await.ok();
+    busy.write_all(&rest).await.ok();
     let answer = timeout(LONG, read_answer(&mut busy))
         .await
         .expect("the connection is gone");
@@ -523,6 +501,24 @@ async fn a_restart_breaks_what_is_being_answered() {
             .status,
         401
     );
+}
+
+/// A connection on which the server has read all of a request but its end, and that end.
+async fn half_a_request(at: SocketAddr) -> (TcpStream, Vec<u8>) {
+    let (mut busy, mut other) = (
+        TcpStream::connect(at).await.unwrap(),
+        TcpStream::connect(at).await.unwrap(),
+    );
+    let message = post(SYNC, b"{}");
+    for stream in [&mut busy, &mut other] {
+        assert_eq!(exchange(stream, &message).await.unwrap().status, 401);
+    }
+    let mut begun = message.bytes();
+    let rest = begun.split_off(begun.len() - 1);
+    busy.write_all(&begun).await.unwrap();
+    // One thread, two connections: it reads what came first before it answers what came second.
+    assert_eq!(exchange(&mut other, &message).await.unwrap().status, 401);
+    (busy, rest)
 }
 
 #[tokio::test]
