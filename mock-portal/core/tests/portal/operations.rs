@@ -255,8 +255,9 @@ fn cluster(count: u8) -> (Lab, Vec<Agent>) {
     (lab, agents)
 }
 
-/// Reports that come before the operation is made, as (node, leads); who is handed it when all sync once more as they did.
-fn target_after(reports: &[(usize, bool)], revoked: &[usize]) -> Vec<usize> {
+/// Reports that come before the operation is made, as (node, leads); who is handed it when all sync as they did last, in
+/// that order.
+fn target_after(reports: &[(usize, bool)], revoked: &[usize], order: [usize; 3]) -> Vec<usize> {
     let (mut lab, mut agents) = cluster(3);
     for (node, leads) in reports {
         agents[node - 1].leader = *leads;
@@ -268,8 +269,7 @@ fn target_after(reports: &[(usize, bool)], revoked: &[usize]) -> Vec<usize> {
     lab.post("clu_a", save());
     let mut handed = Vec::new();
     for _ in 0..2 {
-        for node in [1, 2, 3] {
-            // Nobody leads while it is handed out, but who said so last.
+        for node in order {
             let answer = lab.sync(&mut agents[node - 1]);
             if answer.status() == 200
                 && expect_synced(&answer).operation.is_some()
@@ -306,6 +306,12 @@ fn ops_10_an_operation_without_a_target_gets_one_at_its_first_hand_out() {
             &[3],
         ),
         (
+            "who leads, not who last did",
+            &[(1, true), (2, true), (2, false)],
+            &[],
+            &[1],
+        ),
+        (
             "who last did is revoked",
             &[(2, true), (3, true), (2, false), (3, false)],
             &[3],
@@ -320,8 +326,30 @@ fn ops_10_an_operation_without_a_target_gets_one_at_its_first_hand_out() {
         ),
         ("all are revoked", &[(1, true)], &[1, 2, 3], &[]),
     ] {
-        assert_eq!(target_after(reports, revoked), target, "{what}");
+        for order in [[1, 2, 3], [3, 2, 1]] {
+            assert_eq!(
+                target_after(reports, revoked, order),
+                target,
+                "{what}, {order:?}"
+            );
+        }
     }
+}
+
+// rule OPS-10: the target is chosen when it is handed out, not when somebody else asks.
+#[test]
+fn ops_10_a_target_is_chosen_at_the_hand_out() {
+    let (mut lab, mut agents) = cluster(2);
+    agents[0].leader = true;
+    lab.synced(&mut agents[0]);
+    let id = lab.post("clu_a", save());
+    assert_eq!(offered(&mut lab, &mut agents[1]), None, "another leads");
+    agents[1].leader = true;
+    assert_eq!(
+        offered(&mut lab, &mut agents[1]),
+        Some(id),
+        "now this one said so last"
+    );
 }
 
 // rule OPS-10: of two that say they lead, the one that reported last.

@@ -222,11 +222,13 @@ fn sign_6_the_protocol_is_asked_for_by_enroll_and_sync_alone() {
     assert_eq!(said(&lab.events(&agent, &unknown, vec![])), "404 not_found");
     let release = ReleaseVersion::new("2026.11.1").unwrap();
     assert_eq!(said(&lab.call(&agent, &Request::Manifest(release))), "200");
+    // A `protocol` of 0 there is a member that nobody knows.
     let rotation = agent.rotation_to(&agent.with_keys(2));
-    assert_eq!(
-        said(&lab.call(&agent, &Request::RotateKey(Arc::new(rotation)))),
-        "200"
-    );
+    let mut raw = Raw::unsigned(Request::RotateKey(Arc::new(rotation)));
+    raw.body.pop();
+    raw.body.extend_from_slice(b",\"protocol\":0}");
+    raw.sign(&agent, lab.seconds());
+    assert_eq!(said(&lab.send(&raw)), "200");
 }
 
 // rule SIGN-6: 426 is a whole number below; everything else about `protocol` is shape.
