@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow};
 use mock_portal::tls::Certificate;
 use mock_portal::{Config, Server, StartError, keys};
 use protocol::dialect::Dialect;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::NamedTempFile;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -15,8 +16,24 @@ use super::{Failure, answer, file};
 
 pub(super) fn run(options: Serve) -> Result<(), Failure> {
     let config = config(options)?;
+    raise_open_files();
     let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
     runtime.block_on(serve(config))
+}
+
+/// A connection is a descriptor, and the usual soft limit of 1,024 is less than a fleet: takes what the hard one allows.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => tracing::debug!(limit = ?limit.maximum, "open files"),
+        Err(error) => {
+            tracing::warn!(%error, limit = ?limit.current, "the limit of open files stays as it is")
+        }
+    }
 }
 
 async fn serve(config: Config) -> Result<(), Failure> {

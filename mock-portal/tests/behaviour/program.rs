@@ -417,6 +417,29 @@ fn a_mistake_is_one_line_and_has_its_exit_code() {
     }
 }
 
+#[test]
+fn a_low_soft_limit_of_open_files_is_no_limit() {
+    let mut shell = Command::new("sh");
+    shell.args([
+        "-c",
+        "ulimit -S -n 64 && exec \"$0\" serve --listen 127.0.0.1:0 --lab 127.0.0.1:0",
+        PROGRAM,
+    ]);
+    let serving = Serving::start(
+        shell
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", serving.child.id())).unwrap();
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .unwrap();
+    let numbers: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(numbers[0], numbers[1], "{line}");
+}
+
 #[tokio::test]
 async fn out_of_descriptors_it_waits_and_goes_on() {
     let mut shell = Command::new("sh");

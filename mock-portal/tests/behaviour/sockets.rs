@@ -230,6 +230,57 @@ async fn a_large_body_is_drained_for_a_second_and_no_longer() {
     running.shutdown().await;
 }
 
+// rule WIRE-2: whoever asks first is told before a byte of the body is sent.
+#[tokio::test]
+async fn a_client_that_asks_before_it_sends_is_told() {
+    let running = server(|_| {}).await;
+    let head = |length: usize| {
+        let mut message = post(SYNC, b"");
+        message.headers.push(("Expect", "100-continue".to_owned()));
+        String::from_utf8(message.bytes())
+            .unwrap()
+            .replace("Content-Length: 0", &format!("Content-Length: {length}"))
+    };
+    let mut stream = TcpStream::connect(address(&running.agents_url))
+        .await
+        .unwrap();
+    stream.write_all(head(2).as_bytes()).await.unwrap();
+    assert_eq!(
+        timeout(LONG, read_answer(&mut stream))
+            .await
+            .unwrap()
+            .unwrap()
+            .status,
+        100
+    );
+    stream.write_all(b"{}").await.unwrap();
+    assert_eq!(
+        timeout(LONG, read_answer(&mut stream))
+            .await
+            .unwrap()
+            .unwrap()
+            .status,
+        401
+    );
+
+    stream.write_all(head(1 << 20).as_bytes()).await.unwrap();
+    assert_eq!(
+        timeout(LONG, read_answer(&mut stream))
+            .await
+            .unwrap()
+            .unwrap()
+            .status,
+        413
+    );
+    let rest = timeout(LONG, stream.read_to_end(&mut Vec::new()))
+        .await
+        .unwrap();
+    assert!(
+        matches!(rest, Ok(0)),
+        "nothing follows, no 100 either: {rest:?}"
+    );
+}
+
 #[tokio::test]
 async fn framing_that_two_readers_could_read_differently_is_refused() {
     let strict = server(|_| {}).await;
