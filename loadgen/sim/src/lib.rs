@@ -7,7 +7,10 @@
 //! - [`disk`]: what survives a crash.
 //! - [`cluster`]: the Kubernetes API and what lies behind it, shared by the servers of a cluster.
 //! - [`host`]: one server.
+//! - [`trace`]: what goes through an agent's machine, as events; [`referee`]: rules that hold in every run, judged on them.
 
 pub mod cluster;
 pub mod disk;
 pub mod host;
+pub mod referee;
+pub mod trace;

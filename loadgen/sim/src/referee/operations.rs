@@ -1,0 +1,104 @@
+//! Referees 3, 8 and 11: operations of a cluster, and where their results go.
+
+use std::collections::BTreeMap;
+
+use agent_core::journal::Work;
+use protocol::id::OperationId;
+use protocol::pbx::call::{AnswerBody, Request};
+
+use super::Bench;
+use crate::trace::{Began, Event, operation_of};
+
+/// The operation that runs in each cluster.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Clusters {
+    running: BTreeMap<usize, OperationId>,
+}
+
+impl Clusters {
+    pub(super) fn see(&mut self, cluster: usize, event: &Event, bench: &mut Bench<'_>) {
+        match event {
+            Event::Began(began) => {
+                if let Some(operation) = operation_of(&began.record.work) {
+                    let other = self
+                        .running
+                        .insert(cluster, operation.clone())
+                        .filter(|running| running != operation);
+                    bench.judge(
+                        3,
+                        other.map(|running| {
+                            format!("{operation} works in a cluster where {running} runs")
+                        }),
+                    );
+                }
+                if began.moves_k3s {
+                    bench.judge(8, self.disturbs(cluster, began));
+                }
+            }
+            Event::OperationEnded(operation) if self.running.get(&cluster) == Some(operation) => {
+                self.running.remove(&cluster);
+            }
+            _ => {}
+        }
+    }
+
+    fn disturbs(&self, cluster: usize, began: &Began) -> Option<String> {
+        let running = self.running.get(&cluster)?;
+        match &began.record.work {
+            Work::Operation { operation, .. } if operation == running => None,
+            work => Some(format!("{work:?} stops or starts k3s while {running} runs")),
+        }
+    }
+}
+
+/// How many operations of one agent may wait for their results to be acknowledged; more is a breach by itself.
+const WAITING_MAX: usize = 64;
+
+/// Results of one agent that the portal has not acknowledged.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Results {
+    waiting: Vec<OperationId>,
+}
+
+impl Results {
+    pub(super) fn see(&mut self, event: &Event, bench: &mut Bench<'_>) {
+        match event {
+            Event::OperationEnded(operation) => {
+                if !self.waiting.contains(operation) {
+                    self.waiting.push(operation.clone());
+                }
+                if self.waiting.len() > WAITING_MAX {
+                    let oldest = self.waiting.remove(0);
+                    bench.judge(
+                        11,
+                        Some(format!("the result of {oldest} is still not at the portal")),
+                    );
+                }
+            }
+            Event::Answered {
+                call,
+                body: AnswerBody::Events(answer),
+            } => {
+                let Request::Events { operation, body } = &call.request else {
+                    return;
+                };
+                let delivered = body
+                    .events()
+                    .iter()
+                    .any(|event| event.is_final() && event.sequence <= answer.accepted_sequence);
+                if delivered && self.waiting.contains(operation) {
+                    self.waiting.retain(|waiting| waiting != operation);
+                    bench.judge(11, None);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The portal's side of referee 11, once the run is over.
+pub(super) fn stored_at_portal(operation: &OperationId, results: u64, bench: &mut Bench<'_>) {
+    let breach = (results != 1)
+        .then(|| format!("the portal has {results} results of {operation}, which has ended once"));
+    bench.judge(11, breach);
+}
