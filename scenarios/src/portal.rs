@@ -51,6 +51,19 @@ pub struct DocumentSpec {
     pub addons: Vec<AddonSpec>,
 }
 
+impl DocumentSpec {
+    /// Every secret of the document.
+    pub fn secrets_in_clear(&self) -> impl Iterator<Item = &ClearText> {
+        let SecretsSpec { hcloud_token, s3 } = &self.secrets;
+        let cluster = [hcloud_token, &s3.access_key, &s3.secret_key];
+        let addons = self
+            .addons
+            .iter()
+            .flat_map(|addon| addon.secret_options.values());
+        cluster.into_iter().chain(addons)
+    }
+}
+
 /// The secrets of a cluster, in clear.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SecretsSpec {

@@ -18,6 +18,7 @@ use agent_drive::{
     BaseUrl, Exchange, Patience, Settings, Spoken, SystemClock, TimeOuts, Transport,
 };
 use fleet_sim::host::Costs;
+use fleet_sim::referee::{self, Context, Referees};
 use protocol::dialect::Dialect;
 use protocol::hash::Sha256Hex;
 use protocol::id::{AgentVersion, ClusterId, OperationId, ReleaseVersion};
@@ -396,7 +397,7 @@ impl Prepared {
             clock,
             started_at: wall(clock),
             window: scenario.window(),
-            tallies: tallies(&scenario),
+            tallies: tallies(&scenario, &self.release_keys),
             places: Vec::new(),
             clusters: Vec::new(),
             posted: Vec::new(),
@@ -418,11 +419,37 @@ impl Prepared {
 }
 
 /// One tally for each worker thread: more would cost memory and spare no waiting.
-fn tallies(scenario: &Scenario) -> Vec<Arc<Mutex<Tally>>> {
+fn tallies(scenario: &Scenario, release_keys: &Arc<ReleaseKeys>) -> Vec<Arc<Mutex<Tally>>> {
+    let context = Context {
+        release_keys: Arc::clone(release_keys),
+        canaries: canaries(scenario).into(),
+    };
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     (0..workers)
-        .map(|_| Arc::new(Mutex::new(Tally::new(scenario.window()))))
+        .map(|_| Arc::new(Mutex::new(Tally::new(scenario.window(), context.clone()))))
         .collect()
+}
+
+/// Every secret that the scenario hands to its portal in clear, for the referee that finds them in no text.
+fn canaries(scenario: &Scenario) -> Vec<String> {
+    let later = scenario
+        .timeline
+        .iter()
+        .filter_map(|entry| match &entry.action {
+            Action::SetDocument(document) => Some(&**document),
+            _ => None,
+        });
+    let mut canaries: Vec<String> = scenario
+        .portal
+        .document
+        .iter()
+        .chain(later)
+        .flat_map(|document| document.secrets_in_clear())
+        .map(|secret| secret.expose().to_owned())
+        .collect();
+    canaries.sort_unstable();
+    canaries.dedup();
+    canaries
 }
 
 fn wall(clock: SystemClock) -> Timestamp {
@@ -545,19 +572,33 @@ impl Course {
             let mut clusters = Vec::new();
             for member in members {
                 // A cluster is counted in one place, so that a referee sees all of it.
-                let next = tally_of.len() % self.tallies.len();
-                let tally = *tally_of.entry(member.cluster.clone()).or_insert(next);
+                let number = tally_of.len();
+                let (tally, cluster_number) = *tally_of
+                    .entry(member.cluster.clone())
+                    .or_insert((number % self.tallies.len(), number));
                 if clusters.last() != Some(&member.cluster) {
                     clusters.push(member.cluster.clone());
                 }
                 let begins = Micros::from(population.start_of(member.index));
                 let interval = Micros::from_ms(limits.sync_interval_ms);
+                let mut counted = lock(&self.tallies[tally]);
+                let watched = counted.referees.admit(
+                    member.node.clone(),
+                    cluster_number,
+                    Arc::clone(&limits),
+                );
                 let seat = Seat {
                     tally,
-                    member: lock(&self.tallies[tally]).admit(interval, begins),
+                    member: counted.admit(interval, begins),
                 };
+                drop(counted);
                 seats.push(seat);
-                let place = Place::new(&self.tallies[tally], seat.member, self.clock);
+                let place = Place::new(
+                    &self.tallies[tally],
+                    seat.member,
+                    referee::Seat::new(watched),
+                    self.clock,
+                );
                 let cluster = simulated.of(&member.cluster);
                 agents.spawn(live(home.clone(), member, cluster, place));
             }
@@ -752,10 +793,15 @@ impl Course {
             .map(|tally| lock(tally).clone())
             .collect();
         let sum = Sum::of(tallies, self.window, ended);
-        let mut fleet = sum.fleet;
+        let (mut fleet, mut referees) = (sum.fleet, sum.referees);
         match &self.embedded {
             Some(embedded) => {
-                weigh_operations(embedded, &self.posted, &sum.operations, &mut fleet).await
+                let now = self.clock.now();
+                let finals =
+                    weigh_operations(embedded, &self.posted, &sum.operations, &mut fleet).await;
+                for (operation, results) in finals {
+                    referees.stored_at_portal(now, &operation, results);
+                }
             }
             None => {
                 for (kind, end) in sum.operations.values() {
@@ -767,6 +813,8 @@ impl Course {
         let mut result = RunResult::new(self.run_info(ended_at), self.populations());
         result.interrupted = interrupted;
         result.fill(sum.recorder, fleet);
+        result.referees =
+            referees.reports(&self.scenario.referees.iter().map(|r| r.get()).collect());
         if let Some(embedded) = &self.embedded {
             result.portal = Some(settled(embedded, self.clock).await);
             let seconds = usage::cpu_us(Part::Portal) as f64 / 1e6;
@@ -860,14 +908,20 @@ struct Sum {
     recorder: record::Recorder,
     fleet: record::Fleet,
     operations: BTreeMap<OperationId, (OperationKind, OperationEnd)>,
+    referees: Referees,
 }
 
 impl Sum {
     fn of(tallies: Vec<Tally>, window: record::micros::Window, at: Micros) -> Self {
+        let nobody = Context {
+            release_keys: Arc::new(ReleaseKeys::none()),
+            canaries: Arc::from([]),
+        };
         let mut sum = Self {
             recorder: record::Recorder::new(window),
             fleet: record::Fleet::default(),
             operations: BTreeMap::new(),
+            referees: Referees::new(nobody),
         };
         let mut holders = BTreeMap::new();
         for mut tally in tallies {
@@ -878,19 +932,22 @@ impl Sum {
             sum.recorder.add(&tally.recorder);
             sum.fleet.add(&tally.fleet);
             sum.operations.append(&mut tally.operations);
+            sum.referees.append(tally.referees);
         }
         sum.fleet.duplicate_identities += holders.values().map(|agents| agents - 1).sum::<u64>();
         sum
     }
 }
 
-/// Operations by how they stand at the portal, and results by how often it has them.
+/// Operations by how they stand at the portal, and results by how often it has them: answers those that have ended at
+/// their agents, with how many final results the portal has.
 async fn weigh_operations(
     embedded: &Embedded,
     posted: &[Posted],
     taken: &BTreeMap<OperationId, (OperationKind, OperationEnd)>,
     fleet: &mut record::Fleet,
-) {
+) -> Vec<(OperationId, u64)> {
+    let mut ended = Vec::new();
     for Posted { id, .. } in posted {
         let finished = taken
             .get(id)
@@ -909,6 +966,9 @@ async fn weigh_operations(
             .iter()
             .filter(|event| crate::embedded::is_final(event))
             .count();
+        if finished.is_some() {
+            ended.push((id.clone(), finals as u64));
+        }
         match (finished.is_some() || finals > 0, finals) {
             (false, _) => {}
             (true, 0) => fleet.results.missing += 1,
@@ -916,6 +976,7 @@ async fn weigh_operations(
             (true, _) => fleet.results.repeated += 1,
         }
     }
+    ended
 }
 
 /// The portal's counters, once nothing moves any more: what was cut off here may still be on its way there.

@@ -13,6 +13,7 @@ use agent_core::pbx::durable::Durable;
 use agent_core::port::Watch;
 use agent_core::time::{Monotonic, Now};
 use agent_drive::{CallRecord, Meter, SystemClock};
+use fleet_sim::referee::{Context, Referees, Seat};
 use protocol::endpoint::Endpoint;
 use protocol::id::{AgentId, Generation, OperationId};
 use protocol::pbx::call::{AnswerBody, Reply, Request};
@@ -41,6 +42,8 @@ pub struct Tally {
     pub gauges: ByLabel<Gauge, u64>,
     /// Operations that its agents have taken, and how they ended there.
     pub operations: BTreeMap<OperationId, (OperationKind, OperationEnd)>,
+    /// The rules that hold in every run, judged on what its members do.
+    pub referees: Referees,
     standings: Vec<Standing>,
     window: Window,
 }
@@ -73,13 +76,14 @@ struct Standing {
 
 impl Tally {
     /// An empty one that judges what is due inside `window`.
-    pub fn new(window: Window) -> Self {
+    pub fn new(window: Window, context: Context) -> Self {
         Self {
             recorder: Recorder::new(window),
             recent: Recent::new(),
             fleet: Fleet::default(),
             gauges: ByLabel::default(),
             operations: BTreeMap::new(),
+            referees: Referees::new(context),
             standings: Vec::new(),
             window,
         }
@@ -336,15 +340,17 @@ fn count(gauge: &mut u64, before: bool, now: bool) {
 pub struct Place {
     tally: Arc<Mutex<Tally>>,
     member: usize,
+    seat: Seat,
     clock: SystemClock,
 }
 
 impl Place {
     /// The place of a member in its tally.
-    pub fn new(tally: &Arc<Mutex<Tally>>, member: usize, clock: SystemClock) -> Self {
+    pub fn new(tally: &Arc<Mutex<Tally>>, member: usize, seat: Seat, clock: SystemClock) -> Self {
         Self {
             tally: Arc::clone(tally),
             member,
+            seat,
             clock,
         }
     }
@@ -421,28 +427,32 @@ impl Meter for Place {
 
 impl Watch<Agent> for Place {
     fn boot(&mut self, now: Now, durable: &Durable) {
-        self.tally()
-            .booted(self.member, durable, moment(now.monotonic));
+        let mut tally = lock(&self.tally);
+        tally.booted(self.member, durable, moment(now.monotonic));
+        self.seat.boot(now, durable, &mut tally.referees);
     }
 
     fn input(&mut self, now: Now, input: &Input<Agent>) {
+        let mut tally = lock(&self.tally);
         if let Input::Reply(_, Ok(Reply::Done(answer))) = input {
-            self.tally()
-                .answered(self.member, answer, moment(now.monotonic));
+            tally.answered(self.member, answer, moment(now.monotonic));
         }
+        self.seat.input(now, input, &mut tally.referees);
     }
 
     fn action(&mut self, now: Now, action: &Action<Agent>) {
+        let mut tally = lock(&self.tally);
         match action {
-            Action::Call(_, call) => self
-                .tally()
-                .calls(self.member, &call.request, now.monotonic),
-            Action::Note(note) => self.tally().noted(self.member, note, moment(now.monotonic)),
+            Action::Call(_, call) => tally.calls(self.member, &call.request, now.monotonic),
+            Action::Note(note) => tally.noted(self.member, note, moment(now.monotonic)),
             _ => {}
         }
+        self.seat.action(now, action, &mut tally.referees);
     }
 
     fn wake(&mut self, now: Now, wake: Option<Wake>) {
-        self.tally().waits(self.member, wake, moment(now.monotonic));
+        let mut tally = lock(&self.tally);
+        tally.waits(self.member, wake, moment(now.monotonic));
+        self.seat.wake(now, wake, &mut tally.referees);
     }
 }

@@ -103,7 +103,7 @@ pub fn host_info() -> HostInfo {
     HostInfo {
         cpus: std::thread::available_parallelism()
             .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX)),
-        memory_bytes: u64::from(memory.totalram).saturating_mul(u64::from(memory.mem_unit)),
+        memory_bytes: memory.totalram.saturating_mul(memory.mem_unit.into()),
         files_limit: files_limit(),
         kernel: format!("{} {}", text(system.sysname()), text(system.release())),
     }

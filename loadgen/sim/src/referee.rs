@@ -14,6 +14,7 @@ mod pace;
 mod secrets;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use agent_core::limits::Limits;
@@ -21,6 +22,7 @@ use agent_core::machine::{Action, Input, Wake};
 use agent_core::pbx::Agent;
 use agent_core::pbx::durable::Durable;
 use agent_core::time::Now;
+use protocol::id::{NodeName, OperationId};
 use protocol::verified::ReleaseKeys;
 use record::result::{BREACHES_KEPT, RefereeReport};
 
@@ -71,6 +73,7 @@ pub struct Referees {
 /// One agent, as the referees know it.
 #[derive(Debug, Clone)]
 struct Watched {
+    node: NodeName,
     cluster: usize,
     disk: disk::Disk,
     pace: pace::Pace,
@@ -87,7 +90,8 @@ struct Seen {
 
 /// Where referees put what they find about one event.
 struct Bench<'a> {
-    agent: usize,
+    /// Where it happened, as a breach says it.
+    place: &'a dyn fmt::Display,
     now: Now,
     tallies: &'a mut BTreeMap<u8, Seen>,
 }
@@ -102,7 +106,7 @@ impl Bench<'_> {
         if seen.broken.len() < BREACHES_KEPT {
             let at_ms = self.now.monotonic.as_ms();
             seen.broken
-                .insert(format!("agent {} at {at_ms} ms: {breach}", self.agent));
+                .insert(format!("{} at {at_ms} ms: {breach}", self.place));
         }
     }
 }
@@ -118,9 +122,10 @@ impl Referees {
         }
     }
 
-    /// Takes in an agent of a cluster; answers its number here. Clusters are numbered by the caller.
-    pub fn admit(&mut self, cluster: usize, limits: Arc<Limits>) -> usize {
+    /// Takes in the agent of a node; answers its number here. Clusters are numbered by the caller.
+    pub fn admit(&mut self, node: NodeName, cluster: usize, limits: Arc<Limits>) -> usize {
         self.agents.push(Watched {
+            node,
             cluster,
             disk: disk::Disk::default(),
             pace: pace::Pace::new(limits),
@@ -131,36 +136,55 @@ impl Referees {
 
     /// Looks at an event of an agent.
     pub fn see(&mut self, agent: usize, now: Now, event: &Event) {
+        let Watched {
+            node,
+            cluster,
+            disk,
+            pace,
+            results,
+        } = &mut self.agents[agent];
         let mut bench = Bench {
-            agent,
+            place: node,
             now,
             tallies: &mut self.tallies,
         };
-        let watched = &mut self.agents[agent];
-        watched
-            .disk
-            .see(event, &self.context.release_keys, &mut bench);
-        watched.pace.see(event, &mut bench);
-        watched.results.see(event, &mut bench);
-        self.clusters.see(watched.cluster, event, &mut bench);
+        disk.see(event, &self.context.release_keys, &mut bench);
+        pace.see(event, &mut bench);
+        results.see(event, &mut bench);
+        self.clusters.see(*cluster, event, &mut bench);
         secrets::see(event, &self.context.canaries, &mut bench);
     }
 
     /// How many final results of an operation the portal has stored; said once for each operation that ended at an agent
-    /// whose portal can be asked (referee 11).
-    pub fn stored_at_portal(
-        &mut self,
-        agent: usize,
-        now: Now,
-        operation: &protocol::id::OperationId,
-        results: u64,
-    ) {
+    /// whose portal can be asked (referee 11). One whose result is still on its way is not judged.
+    pub fn stored_at_portal(&mut self, now: Now, operation: &OperationId, results: u64) {
+        if self
+            .agents
+            .iter()
+            .any(|agent| agent.results.wait_for(operation))
+        {
+            return;
+        }
         let mut bench = Bench {
-            agent,
+            place: &"the portal",
             now,
             tallies: &mut self.tallies,
         };
         operations::stored_at_portal(operation, results, &mut bench);
+    }
+
+    /// Takes over agents and findings of another part of the fleet. No cluster may be in both.
+    pub fn append(&mut self, other: Self) {
+        self.agents.extend(other.agents);
+        for (referee, found) in other.tallies {
+            let seen = self.tallies.entry(referee).or_default();
+            seen.judged += found.judged;
+            seen.breaches += found.breaches;
+            seen.broken.extend(found.broken);
+            while seen.broken.len() > BREACHES_KEPT {
+                seen.broken.pop_last();
+            }
+        }
     }
 
     /// What they have seen so far, a report for each referee that is here; `owed` are those that the scenario owes.
@@ -181,7 +205,7 @@ impl Referees {
 }
 
 /// One agent's way to its referees: a tap that shows them what goes through its machine.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Seat {
     tap: Tap,
     agent: usize,

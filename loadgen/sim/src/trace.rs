@@ -83,7 +83,7 @@ pub struct Began {
 }
 
 /// Makes events of what goes through one machine; remembers what is under way.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Tap {
     writing: Option<(Ticket, Arc<Durable>)>,
     calling: Option<(Ticket, Call<Request>)>,

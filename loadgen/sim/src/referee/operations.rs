@@ -61,6 +61,11 @@ pub(super) struct Results {
 }
 
 impl Results {
+    /// Whether this operation's result is still on its way.
+    pub(super) fn wait_for(&self, operation: &OperationId) -> bool {
+        self.waiting.contains(operation)
+    }
+
     pub(super) fn see(&mut self, event: &Event, bench: &mut Bench<'_>) {
         match event {
             Event::OperationEnded(operation) => {

@@ -36,8 +36,8 @@ impl Run {
             release_keys: Arc::new(keys),
             canaries: Arc::from([CANARY.to_owned()]),
         });
-        for _ in 0..2 {
-            referees.admit(0, Arc::new(Limits::REAL));
+        for node in ["n1", "n2"] {
+            referees.admit(node.parse().unwrap(), 0, Arc::new(Limits::REAL));
         }
         Self {
             referees,
@@ -447,9 +447,9 @@ fn referee_11_wants_every_result_at_the_portal_exactly_once() {
         monotonic: Monotonic::from_ms(0),
         wall: Wall::from_unix_ms(0),
     };
-    run.referees.stored_at_portal(0, now, &operation("op_1"), 1);
+    run.referees.stored_at_portal(now, &operation("op_1"), 1);
     run.fine(11);
-    run.referees.stored_at_portal(0, now, &operation("op_1"), 2);
+    run.referees.stored_at_portal(now, &operation("op_1"), 2);
     run.broken(11, "the portal has 2 results of op_1");
 }
 
