@@ -195,6 +195,11 @@ impl SimHost {
         Some(keys.signing.sign(bytes))
     }
 
+    /// Whether a key that a task made is on the node.
+    pub fn holds(&self, key: &KeyHandle) -> bool {
+        self.keys.iter().any(|keys| keys.handle == *key)
+    }
+
     /// Whether the token is gone from the configuration.
     pub fn token_dropped(&self) -> bool {
         self.token_dropped

@@ -9,8 +9,10 @@
 //! - [`host`]: one server.
 //! - [`trace`]: what goes through an agent's machine, as events; [`referee`]: rules that hold in every run, judged on them.
 
+pub mod clock;
 pub mod cluster;
 pub mod disk;
 pub mod host;
 pub mod referee;
+pub mod simulation;
 pub mod trace;
