@@ -6,8 +6,8 @@
 //! - **register**: the portal is asked, signed with the old keys. Asked again it answers the same, so a lost answer costs
 //!   nothing. If the old keys are refused, the pace tries the new ones: the portal may have switched.
 //! - **confirm**: calls are signed with the new keys. A 200 makes them the active ones; after a *sync* with them, whose
-//!   document is sealed to them, the host forgets the old ones. If the new ones are refused, the pace tries the old ones;
-//!   if those are accepted, the rotation has failed, and both pairs stay.
+//!   document is sealed to them, the old ones are taken from the record, and then the host forgets them. If the new ones
+//!   are refused before, the pace tries the old ones; if those are accepted, the rotation has failed, and both pairs stay.
 
 use std::sync::Arc;
 
@@ -74,10 +74,7 @@ pub(super) fn done(
             *new = Some(NewKeys { handle, proof });
             Ok(())
         }
-        (Step::Confirm, Done::Plain) => {
-            identity.other = None;
-            Ok(())
-        }
+        (Step::Confirm, Done::Plain) => Ok(()),
         (_, done) => Err(format!("the host answered with {}", done.name())),
     }
 }
@@ -161,9 +158,15 @@ pub(super) fn key_accepted(
         return Accepted::OldKeysOnly;
     }
     if by_sync && confirming == Some(accepted) {
-        let operation = journal.change().operation.as_deref_mut();
+        let durable = journal.change();
+        let operation = durable.operation.as_deref_mut();
         if let Some(StepData::AgentRotateKey { confirmed, .. }) = operation.map(|it| &mut it.data) {
             *confirmed = true;
+        }
+        // The portal has forgotten the old keys, and the host is about to. However its task ends, and whatever ends the
+        // operation before it does, they sign nothing any more.
+        if let Some(identity) = &mut durable.identity {
+            identity.other = None;
         }
     }
     Accepted::Nothing

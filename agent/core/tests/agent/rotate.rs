@@ -16,7 +16,9 @@ use protocol::problem::ProblemCode;
 use protocol::sign::Signature;
 use serde_json::value::RawValue;
 
-use crate::world::{Sent, World, desired, keys, manifest, offer, refusal, secrets, signed};
+use crate::world::{
+    Sent, World, desired, failure, keys, manifest, offer, refusal, secrets, signed,
+};
 
 fn rotation() -> OperationOffer {
     offer("op_1", &Params::AgentRotateKey(NoParams {}))
@@ -227,6 +229,24 @@ fn op_9_the_old_keys_are_forgotten_only_after_the_document_is_sealed_anew() {
     }
     let raw = world.disk.document.as_ref().unwrap().raw.clone();
     assert_eq!(raw.get(), Portal::document(keys(2)).get());
+}
+
+// rules OP-9, ANS-4: keys that the host may have forgotten sign nothing, whatever becomes of the task that forgets them.
+#[test]
+fn op_9_keys_that_the_host_forgets_are_on_no_record_before_it_does() {
+    let mut world = World::enrolled();
+    let mut portal = Portal::new(vec![]);
+    (world.node.failures).push(("PromoteKeys", failure("it was cut off")));
+    portal.serve(&mut world);
+    assert_eq!(portal.events.last().unwrap().state, EventState::Failed);
+    let identity = world.disk.identity.clone().unwrap();
+    assert_eq!((identity.active.handle, identity.other), (keys(2), None));
+    world.sync();
+    world.refuse(ProblemCode::UnknownAgent);
+    assert!(
+        world.is_silent_for_a_day(),
+        "a key is tried that may be gone"
+    );
 }
 
 // rule OP-9: every answer lost in turn, and every two of them.
