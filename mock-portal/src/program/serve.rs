@@ -31,7 +31,7 @@ fn raise_open_files() {
     match setrlimit(Resource::Nofile, raised) {
         Ok(()) => tracing::debug!(limit = ?limit.maximum, "open files"),
         Err(error) => {
-            tracing::warn!(%error, limit = ?limit.current, "the limit of open files stays as it is")
+            tracing::warn!(%error, limit = ?limit.current, "the limit of open files stays as it is");
         }
     }
 }
