@@ -49,6 +49,8 @@ pub struct Agent {
     slots: Slots,
     store_retry: StoreRetry,
     next_ticket: u32,
+    /// A sync has got its answer, and no other lane has called since.
+    has_synced: bool,
     /// When the calendar is looked at again.
     day_look_at: Monotonic,
 }
@@ -163,6 +165,7 @@ impl Machine for Agent {
                 jitter: seed.child(Purpose::StoreRetryJitter),
             },
             next_ticket: seed.child(Purpose::Tickets).draw() as u32,
+            has_synced: false,
             day_look_at: now.monotonic,
             shared,
         }
@@ -246,8 +249,18 @@ impl Agent {
         self.open_document()
             .or_else(|| self.work_on_document())
             .or_else(|| self.work_on_operation())
-            .or_else(|| self.begin_sync())
-            .or_else(|| self.call_for_others())
+            .or_else(|| self.begin_call())
+    }
+
+    /// A sync when it is due, and the other lanes between two syncs. They have their turn after every sync that got its
+    /// answer, even if the next one is due by then: a portal that takes longer than the interval for each would otherwise
+    /// never hear how an operation ended.
+    fn begin_call(&mut self) -> Option<Action<Self>> {
+        if self.has_synced {
+            self.call_for_others().or_else(|| self.begin_sync())
+        } else {
+            self.begin_sync().or_else(|| self.call_for_others())
+        }
     }
 
     /// The record, whenever it has changed and none is being written.
@@ -347,6 +360,7 @@ impl Agent {
         let request = manifest
             .or_else(|| self.operate.request(&self.shared))
             .or_else(|| self.deliver.request(&self.shared))?;
+        self.has_synced = false;
         Some(self.call(request, self.wanted_since()))
     }
 
@@ -548,6 +562,7 @@ impl Agent {
         let shared = &mut self.shared;
         match verdict {
             Verdict::Done(AnswerBody::Sync(answer)) => {
+                self.has_synced = true;
                 self.sync.succeeded(shared);
                 self.document.offered(shared, answer.desired.as_ref());
                 self.operate.offered(shared, answer.operation.as_ref());

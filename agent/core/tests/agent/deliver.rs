@@ -1,5 +1,6 @@
 //! The delivery of events (OPS-8, ANS-2).
 
+use agent_core::machine::Input;
 use agent_core::note::Note;
 use agent_core::pbx::durable::Undeliverable;
 use protocol::endpoint::Endpoint;
@@ -68,6 +69,27 @@ fn ops_8_what_the_portal_does_not_have_is_sent_again() {
     accept(&mut world, 7);
     world.settle();
     assert!(world.disk.outbox.is_empty());
+}
+
+// rule OPS-8: the lanes take turns. A portal that takes longer than the interval for every answer, so that a sync is
+// always due, hears of an operation all the same; and the syncs go on beside it.
+#[test]
+fn ops_8_a_slow_portal_is_told_too() {
+    let mut world = World::enrolled();
+    let mut called = vec![world.sync().endpoint()];
+    let slowly = |world: &mut World| {
+        world.pass_ms(40_000);
+        world.tell(Input::Tick);
+    };
+    slowly(&mut world);
+    world.answer_sync(None, Some(save("op_1")));
+    for _ in 0..4 {
+        called.push(world.call().endpoint());
+        slowly(&mut world);
+        world.answer_well();
+    }
+    let (sync, events) = (Endpoint::Sync, Endpoint::Events);
+    assert_eq!(called, [sync, events, sync, events, sync]);
 }
 
 // rule OPS-8: a number that was never sent is not acknowledged, whatever the portal says.
