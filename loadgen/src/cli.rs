@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fleet::foreign::TokenSource;
 
@@ -32,16 +33,25 @@ pub(crate) struct Cli {
     pub log_format: LogFormat,
 }
 
+// Lines that fit into 80 columns, since they are not wrapped by words that belong together.
 const EXAMPLES: &str = "\
 Examples:
-  loadgen run steady                          1,000 agents against a mock portal that it starts itself
-  loadgen run steady --agents 100 --seed 7    the same with fewer, other ones
-  loadgen run my.toml --portal https://portal.example --tokens tokens.jsonl --i-own-this-target
-  loadgen check my.toml                       every mistake in it at once
+  loadgen run steady                        1,000 agents, and a mock portal
+  loadgen run steady --agents 100 --seed 7  fewer, and other ones
+  loadgen run my.toml --portal https://portal.example --tokens tokens.jsonl \\
+    --i-own-this-target                     a portal of your own
+  loadgen check my.toml                     every mistake in it at once
 
-Exit codes: 0 what was expected held; 1 it did not; 2 usage or scenario error; 3 the generator could not
-keep up; 4 the preflight failed or the portal never answered; 5 nothing to judge; 6 an invariant broke;
-130 interrupted, with the report so far.";
+Exit codes:
+  0    what was expected held
+  1    it did not
+  2    usage or scenario error
+  3    the generator could not keep up, so nothing is judged
+  4    the preflight failed, or the portal never answered
+  5    nothing to judge
+  6    an invariant broke: accounting, a referee, two agents with one identity
+  130  interrupted, with the report so far
+When several hold, the first of 130, 2, 4, 6, 3, 1, 5.";
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -69,13 +79,28 @@ pub(crate) struct ScenarioOptions {
     #[arg(value_name = "FILE|NAME")]
     pub scenario: String,
     /// Agents, all populations together; each keeps its share.
-    #[arg(long, value_name = "N", env = "LOADGEN_AGENTS")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        env = "LOADGEN_AGENTS"
+    )]
     pub agents: Option<u64>,
     /// How long the run is: 90s, 1h30m.
-    #[arg(long, value_name = "D", env = "LOADGEN_DURATION")]
+    #[arg(
+        long,
+        value_name = "D",
+        allow_hyphen_values = true,
+        env = "LOADGEN_DURATION"
+    )]
     pub duration: Option<String>,
     /// Where all chance comes from.
-    #[arg(long, value_name = "N", env = "LOADGEN_SEED")]
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        env = "LOADGEN_SEED"
+    )]
     pub seed: Option<u64>,
 }
 
@@ -105,11 +130,21 @@ pub(crate) struct RunOptions {
     )]
     pub release_key: Option<PathBuf>,
     /// Says that a portal beyond this machine is yours to load.
-    #[arg(long, requires = "portal", env = "LOADGEN_I_OWN_THIS_TARGET")]
+    #[arg(
+        long,
+        requires = "portal",
+        env = "LOADGEN_I_OWN_THIS_TARGET",
+        value_parser = yes_or_no()
+    )]
     pub i_own_this_target: bool,
     /// Where result.json goes; without, a folder of its own under loadgen-results.
     #[arg(long, value_name = "DIR", env = "LOADGEN_OUT")]
     pub out: Option<PathBuf>,
+}
+
+/// A flag as the environment says it: 1 or 0, yes or no, true or false, on or off.
+fn yes_or_no() -> BoolishValueParser {
+    BoolishValueParser::new()
 }
 
 /// Options of `loadgen check`.
@@ -118,6 +153,6 @@ pub(crate) struct CheckOptions {
     #[command(flatten)]
     pub scenario: ScenarioOptions,
     /// The mistakes as JSON, for editors.
-    #[arg(long, env = "LOADGEN_JSON")]
+    #[arg(long, env = "LOADGEN_JSON", value_parser = yes_or_no())]
     pub json: bool,
 }

@@ -44,8 +44,12 @@ fn log(filter: &str, format: LogFormat) -> Result<(), Usage> {
     })?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
+    // Left to itself it colours, unless NO_COLOR says otherwise.
+    let subscriber = match std::io::stderr().is_terminal() {
+        true => subscriber,
+        false => subscriber.with_ansi(false),
+    };
     match format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),

@@ -1,16 +1,19 @@
 //! `loadgen run`: from a scenario to a verdict, a result file and an exit code.
 //!
 //! Without a terminal and with one alike: a plain line every five seconds on stderr, the verdict as the last line on
-//! stdout. Ctrl-C ends the run gently, a second one at once; both leave a report.
+//! stdout. Ctrl-C ends the run gently, a second one at once; both leave a report. Before the run has begun there is
+//! nothing to report, and it ends at once.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fleet::run::{ForeignPortal, Interrupt, NotStarted, Options, Prepared, Run, prepare};
-use record::{Decision, Exit, Findings, RunResult, decide, progress_line};
-use tokio::signal::unix::{SignalKind, signal};
+use fleet::run::{ForeignPortal, Interrupt, NotStarted, Options, Run, prepare};
+use record::{Decision, Exit, Findings, Micros, RunResult, decide, progress_line};
+use scenario::Scenario;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::RunOptions;
@@ -20,16 +23,17 @@ use crate::{Usage, answer, tell};
 /// How long a portal may take to answer at all before the run starts.
 const REACH_WITHIN: Duration = Duration::from_secs(10);
 /// How often the progress is told.
-const LINE_EVERY_SECONDS: u64 = 5;
+const LINE_EVERY: Micros = Micros::from_seconds(5);
 /// Where results go if nobody says where.
 const RESULTS: &str = "loadgen-results";
+/// The file that everything else is made from.
+const RESULT: &str = "result.json";
 
 pub(crate) fn run(options: RunOptions) -> Result<Exit, Usage> {
     let scenario = scenario(&options.scenario).map_err(|none| match none {
         NoScenario::Unreadable(why) => Usage(why),
         NoScenario::Mistakes(mistakes) => Usage(mistakes.to_string()),
     })?;
-    let name = scenario.name.clone();
     let fleet_options = Options {
         portal: options.portal.map(|url| ForeignPortal {
             url,
@@ -41,94 +45,156 @@ pub(crate) fn run(options: RunOptions) -> Result<Exit, Usage> {
         versions: [("loadgen".to_owned(), env!("CARGO_PKG_VERSION").to_owned())].into(),
         commit: option_env!("LOADGEN_COMMIT").map(str::to_owned),
     };
-    let out = options.out;
-    let started = prepare(scenario, fleet_options).and_then(|prepared| start(prepared, out, &name));
-    let (run, out) = match started {
-        Ok(started) => started,
-        Err(NotStarted::Usage(mistakes)) => return Err(Usage(mistakes.join("\n"))),
-        Err(NotStarted::Preflight(missing)) => return Ok(not_started(missing)),
+    let face = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .and_then(|runtime| Ok((Interrupts::listen(&runtime)?, runtime)));
+    let (mut interrupts, runtime) = match face {
+        Ok(face) => face,
+        Err(error) => {
+            let missing = format!("the system gives no room to watch a run: {error}");
+            return Ok(not_started(vec![missing]));
+        }
     };
-    look_on(&run);
+    let starting = runtime.spawn_blocking(move || start(scenario, fleet_options, options.out));
+    let started = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            () = interrupts.next() => None,
+            started = starting => Some(started),
+        }
+    });
+    let (run, out) = match started {
+        None => {
+            // Whatever was being waited for ends with the program.
+            runtime.shutdown_background();
+            return Ok(over(Findings {
+                interrupted: vec!["interrupted before the run had begun".to_owned()],
+                ..Findings::default()
+            }));
+        }
+        Some(Err(panicked)) => std::panic::resume_unwind(panicked.into_panic()),
+        Some(Ok(Ok(started))) => started,
+        Some(Ok(Err(NotStarted::Usage(mistakes)))) => return Err(Usage(mistakes.join("\n"))),
+        Some(Ok(Err(NotStarted::Preflight(missing)))) => return Ok(not_started(missing)),
+    };
+    runtime.block_on(look_on(&run, &mut interrupts));
     let (result, decision) = run.wait();
-    Ok(report(&result, &decision, &out))
+    Ok(report(&result, decision, &out))
 }
 
-/// Starts the run once there is a place for its result.
+/// Starts the run once it can be had and there is a place for its result.
 fn start(
-    prepared: Prepared,
+    scenario: Scenario,
+    options: Options,
     out: Option<PathBuf>,
-    name: &str,
 ) -> Result<(Run, PathBuf), NotStarted> {
+    let name = scenario.name.clone();
+    let prepared = prepare(scenario, options)?;
     for line in prepared.told() {
         tell(line);
     }
-    let out = out.unwrap_or_else(|| own_folder(name));
-    fs::create_dir_all(&out).map_err(|error| {
-        NotStarted::Preflight(vec![format!(
-            "--out {}: it cannot be made: {error}",
-            out.display()
-        )])
-    })?;
+    let out = place(out, &name).map_err(|missing| NotStarted::Preflight(vec![missing]))?;
     Ok((prepared.start()?, out))
 }
 
-/// A folder that no run before has used.
-fn own_folder(name: &str) -> PathBuf {
-    let taken = |number: &u32| Path::new(RESULTS).join(format!("{name}-{number}")).exists();
-    let number = (1..u32::MAX)
-        .find(|number| !taken(number))
-        .unwrap_or(u32::MAX);
-    Path::new(RESULTS).join(format!("{name}-{number}"))
+/// A folder that a result can be written to; without a word where, one that no run before has used.
+fn place(out: Option<PathBuf>, name: &str) -> Result<PathBuf, String> {
+    let folder = match out {
+        Some(out) => {
+            let cannot = |error| format!("--out {}: it cannot be made: {error}", out.display());
+            fs::create_dir_all(&out).map_err(cannot)?;
+            out
+        }
+        None => own_folder(name).map_err(|error| {
+            format!("{RESULTS}: no folder for the result can be made: {error} (--out)")
+        })?,
+    };
+    let file = folder.join(RESULT);
+    let probe = new_of(&file);
+    let writable = match file.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false => File::create(&probe).and_then(|_| fs::remove_file(&probe)),
+    };
+    let cannot = |error: io::Error| format!("{}: it cannot be written: {error}", file.display());
+    writable.map_err(cannot)?;
+    Ok(folder)
+}
+
+/// Made here and now, so that two runs at once do not take the same one.
+fn own_folder(name: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(RESULTS)?;
+    let mut number = 1;
+    loop {
+        let folder = Path::new(RESULTS).join(format!("{name}-{number}"));
+        match fs::create_dir(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            made => return made.map(|()| folder),
+        }
+    }
 }
 
 fn not_started(missing: Vec<String>) -> Exit {
     for line in &missing {
         tell(line);
     }
-    let findings = Findings {
+    over(Findings {
         preflight: missing,
         ..Findings::default()
-    };
+    })
+}
+
+/// The end of what did not run.
+fn over(findings: Findings) -> Exit {
     let decision = decide(&findings);
     verdict(&decision);
     decision.exit
 }
 
+/// Ctrl-C, and what service managers send in its place.
+struct Interrupts {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Interrupts {
+    fn listen(runtime: &Runtime) -> io::Result<Self> {
+        let _inside = runtime.enter();
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
 /// Tells the progress, and listens to Ctrl-C, until the run ends.
-fn look_on(run: &Run) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let Ok(runtime) = runtime else {
-        // A run nobody can look at is still a run.
-        return;
-    };
+async fn look_on(run: &Run, interrupts: &mut Interrupts) {
     let mut snapshots = run.snapshots();
     let interrupt = run.interrupt();
-    runtime.block_on(async {
-        let interrupts = signal(SignalKind::interrupt());
-        let ends = signal(SignalKind::terminate());
-        let (Ok(mut interrupts), Ok(mut ends)) = (interrupts, ends) else {
-            return;
-        };
-        let mut second = 0;
-        loop {
-            tokio::select! {
-                biased;
-                _ = interrupts.recv() => harder(&interrupt),
-                _ = ends.recv() => harder(&interrupt),
-                changed = snapshots.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    second += 1;
-                    if second % LINE_EVERY_SECONDS == 0 {
-                        tell(&progress_line(&snapshots.borrow_and_update()));
-                    }
+    let mut next_line = LINE_EVERY;
+    loop {
+        tokio::select! {
+            biased;
+            () = interrupts.next() => harder(&interrupt),
+            changed = snapshots.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                let snapshot = snapshots.borrow_and_update();
+                if snapshot.at >= next_line {
+                    tell(&progress_line(&snapshot));
+                    next_line = next_line + LINE_EVERY;
                 }
             }
         }
-    });
+    }
 }
 
 /// The next harder way to end.
@@ -145,7 +211,7 @@ fn harder(interrupt: &watch::Sender<Interrupt>) {
 }
 
 /// Writes the result and says what came of the run.
-fn report(result: &RunResult, decision: &Decision, out: &Path) -> Exit {
+fn report(result: &RunResult, decision: Decision, out: &Path) -> Exit {
     for judgement in &result.expectations {
         answer(&judgement.to_string());
     }
@@ -162,32 +228,49 @@ fn report(result: &RunResult, decision: &Decision, out: &Path) -> Exit {
     for note in &result.notes {
         tell(&format!("note: {note}"));
     }
-    let file = out.join("result.json");
-    let written = write(&file, &result.to_text());
-    match written {
-        Ok(()) => tell(&format!("result: {}", file.display())),
-        Err(error) => tell(&format!(
-            "{}: the result was not written: {error}",
-            file.display()
-        )),
-    }
-    verdict(decision);
+    let file = out.join(RESULT);
+    let decision = match write(&file, &result.to_text()) {
+        Ok(()) => {
+            tell(&format!("result: {}", file.display()));
+            decision
+        }
+        Err(error) => unwritten(&file, &error, decision),
+    };
+    verdict(&decision);
     decision.exit
+}
+
+/// A pass that nobody can look into is none. What is worse than that stays what it is.
+fn unwritten(file: &Path, error: &io::Error, decision: Decision) -> Decision {
+    let lost = format!("{}: the result was not written: {error}", file.display());
+    tell(&lost);
+    match decision.exit {
+        Exit::Held => decide(&Findings {
+            preflight: vec![format!("{lost}; {}", decision.reason)],
+            ..Findings::default()
+        }),
+        _ => decision,
+    }
 }
 
 /// The last line: the verdict and why.
 fn verdict(decision: &Decision) {
-    if let Some(verdict) = decision.verdict() {
-        answer(&format!("{} {}", verdict.capitals(), decision.reason));
+    if let Some(line) = decision.line() {
+        answer(&line);
     }
 }
 
 /// Puts a file in place as a whole, or not at all.
 fn write(file: &Path, text: &str) -> io::Result<()> {
-    let new = file.with_extension("json.new");
+    let new = new_of(file);
     let mut written = File::create(&new)?;
     written.write_all(text.as_bytes())?;
     written.write_all(b"\n")?;
     written.sync_all()?;
     fs::rename(&new, file)
+}
+
+/// The file's name until it is whole.
+fn new_of(file: &Path) -> PathBuf {
+    file.with_extension("json.new")
 }

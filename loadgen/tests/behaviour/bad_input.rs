@@ -1,0 +1,189 @@
+//! Input that cannot be meant: one clear line each, exit code 2, and nothing written.
+
+use std::fs;
+
+use super::program::{ENROLLED, Place, expecting};
+
+/// Checks that `run` and `check` refuse what lies in a place as `input.toml`, in one line, and leave nothing behind.
+fn refused(place: &Place, says: &str) {
+    let before = place.names();
+    for arguments in [
+        &["run", "input.toml", "--out", "out"][..],
+        &["run", "input.toml"],
+        &["check", "input.toml"],
+    ] {
+        place.call(arguments).refused(&[says]);
+        assert_eq!(place.names(), before, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_text_that_is_no_scenario() {
+    let right = expecting(ENROLLED);
+    let rows = [
+        // An unknown key.
+        (
+            right.replace("count = 5", "count = 5\ncuont = 5"),
+            "input.toml:10:1: population[0].cuont: unknown key; did you mean `count`?",
+        ),
+        // A negative count.
+        (
+            right.replace("count = 5", "count = -5"),
+            "input.toml:9:9: population[0].count: expected a whole number from 1 to 1000000, found the number -5",
+        ),
+        // A duration of zero.
+        (
+            right.replace("duration = \"2s\"", "duration = \"0s\""),
+            "input.toml:3:12: duration: must be longer than zero",
+        ),
+        // A file without anything in it.
+        (String::new(), "input.toml:1:1: "),
+        // No scenario at all.
+        ("Dear portal,".to_owned(), "input.toml:1:"),
+    ];
+    for (text, says) in rows {
+        let place = Place::new();
+        place.write("input.toml", text);
+        refused(&place, says);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_text() {
+    let place = Place::new();
+    refused(&place, "input.toml: it cannot be read: No such file");
+
+    let place = Place::new();
+    fs::create_dir(place.path("input.toml")).unwrap();
+    refused(
+        &place,
+        "input.toml: it is a directory; expected a scenario file",
+    );
+
+    let place = Place::new();
+    place.write("input.toml", b"name = \"\xff\xfe\"");
+    refused(&place, "input.toml: it is no UTF-8 from byte 8 on");
+
+    // 100 MB, and the first bytes of it are a scenario.
+    let place = Place::new();
+    place.write("input.toml", expecting(ENROLLED));
+    let file = fs::File::options()
+        .write(true)
+        .open(place.path("input.toml"))
+        .unwrap();
+    file.set_len(100_000_000).unwrap();
+    refused(&place, "input.toml: it is larger than ");
+}
+
+#[test]
+fn an_option_that_cannot_be_meant() {
+    let place = Place::with(&expecting(ENROLLED));
+    let run = |more: &[&'static str]| [&["run", "s.toml"], more].concat();
+    let rows = [
+        (
+            vec!["run", "stedy"],
+            "there is no scenario `stedy`; did you mean `steady`?",
+        ),
+        (
+            run(&["--duration", "0s"]),
+            "--duration: must be longer than zero",
+        ),
+        (
+            run(&["--duration", "90"]),
+            "--duration: `90` is no duration",
+        ),
+        (
+            run(&["--duration", "-5s"]),
+            "--duration: `-5s` is no duration: it is negative",
+        ),
+        (run(&["--agents", "0"]), "--agents: "),
+        (run(&["--log", "loud=="]), "--log \"loud==\" is no filter"),
+        (
+            run(&["--portal", "ftp://127.0.0.1", "--tokens", "t"]),
+            "--portal: ",
+        ),
+        (
+            run(&["--portal", "http://me:pw@127.0.0.1", "--tokens", "t"]),
+            "--portal: ",
+        ),
+        // Plain HTTP leaves this machine for nobody.
+        (
+            run(&[
+                "--portal",
+                "http://portal.example",
+                "--i-own-this-target",
+                "--tokens",
+                "t",
+            ]),
+            "--portal: ",
+        ),
+        (
+            run(&["--portal", "https://portal.example", "--tokens", "t"]),
+            "--portal: https://portal.example is not on this machine; a load test of somebody else's portal is an attack. \
+             If it is yours, say so with --i-own-this-target",
+        ),
+    ];
+    let before = place.names();
+    for (arguments, says) in rows {
+        place.call(&arguments).refused(&[says]);
+        assert_eq!(place.names(), before, "{arguments:?}");
+    }
+}
+
+/// What clap refuses takes a few lines: the mistake, and how it is meant.
+#[test]
+fn arguments_that_are_none() {
+    let place = Place::with(&expecting(ENROLLED));
+    let rows: &[(&[&str], &str)] = &[
+        (&[], "Usage: loadgen [OPTIONS] <COMMAND>"),
+        (&["sail"], "unrecognized subcommand 'sail'"),
+        (&["run"], "<FILE|NAME>"),
+        (&["run", "s.toml", "--seed", "-1"], "-1"),
+        (
+            &["run", "s.toml", "--agents", "many"],
+            "invalid value 'many'",
+        ),
+        (&["run", "s.toml", "--agnets", "5"], "'--agents'"),
+        (&["run", "s.toml", "--tokens", "t"], "--portal <URL>"),
+        (&["run", "s.toml", "--i-own-this-target"], "--portal <URL>"),
+        (
+            &[
+                "run",
+                "s.toml",
+                "--portal",
+                "http://127.0.0.1",
+                "--tokens",
+                "cmd: ",
+            ],
+            "the command after `cmd:` is missing",
+        ),
+    ];
+    for (arguments, says) in rows {
+        let done = place.call(arguments);
+        assert_eq!(done.status.code(), Some(2), "{done:#?}");
+        assert_eq!(done.answered, "", "{done:#?}");
+        assert!(done.told.contains(says), "{done:#?}");
+        assert_eq!(place.names(), ["s.toml".to_owned()].into());
+    }
+}
+
+#[test]
+fn what_a_check_has_to_say() {
+    let place = Place::with(&expecting(ENROLLED));
+    let right = place.call(&["check", "s.toml"]);
+    assert_eq!(right.status.code(), Some(0), "{right:#?}");
+    assert_eq!(
+        right.answered,
+        "s.toml: no mistake: 5 agents, 1 expectations\n"
+    );
+    assert_eq!(place.call(&["check", "s.toml", "--json"]).answered, "[]\n");
+
+    let wrong = place.call(&["check", "s.toml", "--json", "--agents", "0"]);
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:#?}");
+    let mistakes: serde_json::Value = serde_json::from_str(&wrong.answered).unwrap();
+    assert_eq!(mistakes[0]["option"], "--agents");
+    assert_eq!(
+        (mistakes.as_array().unwrap().len(), wrong.told.as_str()),
+        (1, "")
+    );
+}

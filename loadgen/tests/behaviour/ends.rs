@@ -1,0 +1,133 @@
+//! How a run is ended from outside: once gently, twice at once, and before it has begun.
+
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use record::RunResult;
+
+use super::portal::{Between, Fate, Portal};
+use super::program::{Done, ENROLLED, Going, Place, adds_up, expecting};
+
+/// A fleet that would run for ten minutes, at a portal that answers syncs or keeps silent; and every endpoint that is
+/// called.
+fn long(place: &Place, portal: &Portal, silent: bool) -> (Going, Receiver<String>, Between) {
+    place.write("s.toml", expecting(ENROLLED).replace("\"2s\"", "\"10m\""));
+    place.write("tokens", portal.tokens(5));
+    let (seen, requests) = channel();
+    let between = Between::stand(portal.address(), move |_, request| {
+        let _ = seen.send(request.endpoint().to_owned());
+        match request.endpoint() {
+            "sync" if silent => Fate::Silence,
+            _ => Fate::Honest,
+        }
+    });
+    let going = place.start(&["--portal", &between.url, "--tokens", "tokens"]);
+    (going, requests, between)
+}
+
+fn wait_for_syncs(requests: &Receiver<String>, count: usize) {
+    let syncs = requests.iter().filter(|endpoint| endpoint == "sync");
+    assert_eq!(syncs.take(count).count(), count);
+}
+
+/// Checks the end of an interrupted run, and gives its report.
+fn interrupted(place: &Place, done: &Done) -> RunResult {
+    let last = done.ended(130, "ABORTED");
+    assert_eq!(last, "ABORTED interrupted; this is the report so far");
+    let result = place.result();
+    assert!(result.interrupted);
+    assert_eq!(
+        (result.verdict, result.exit_code),
+        (record::Verdict::Aborted, 130)
+    );
+    adds_up(&result);
+    result
+}
+
+// case L46: Ctrl-C keeps what was counted so far, and what was expected is judged on it.
+#[test]
+fn an_interrupted_run_has_its_report_130() {
+    for signal in ["-INT", "-TERM"] {
+        let (place, portal) = (Place::new(), Portal::plain());
+        let (mut going, requests, _between) = long(&place, &portal, false);
+        wait_for_syncs(&requests, 10);
+        going.signal(signal);
+        going.tells("interrupted: calls under way may end; once more to report at once");
+        let done = going.end();
+        let result = interrupted(&place, &done);
+        assert!(result.account.total().successes() >= 10, "{signal}");
+        assert!(
+            done.answered
+                .contains("pass    all agents are enrolled: 5 (at the end)"),
+            "{done:#?}"
+        );
+    }
+}
+
+// case L46: with an answer that never comes the first Ctrl-C waits a little, and the second one does not.
+#[test]
+fn a_second_interrupt_reports_at_once_130() {
+    let (place, portal) = (Place::new(), Portal::plain());
+    let (mut going, requests, _between) = long(&place, &portal, true);
+    wait_for_syncs(&requests, 5);
+    going.signal("-INT");
+    going.tells("interrupted: calls under way may end");
+    let asked = going.goes_for();
+    going.signal("-INT");
+    going.tells("interrupted: reporting at once");
+    let done = going.end();
+    let took = done.took - asked;
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    let result = interrupted(&place, &done);
+    assert_eq!(result.account.total().ended[record::Outcome::Aborted], 5);
+}
+
+// case L46: nor does the first one wait for ever.
+#[test]
+fn one_interrupt_is_enough_130() {
+    let (place, portal) = (Place::new(), Portal::plain());
+    let (mut going, requests, _between) = long(&place, &portal, true);
+    wait_for_syncs(&requests, 5);
+    going.signal("-INT");
+    going.tells("interrupted: calls under way may end");
+    let asked = going.goes_for();
+    let done = going.end();
+    let took = done.took - asked;
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    let result = interrupted(&place, &done);
+    assert_eq!(result.account.total().ended[record::Outcome::Aborted], 5);
+}
+
+#[test]
+fn before_the_run_there_is_nothing_to_report_130() {
+    let (seen, requests) = channel();
+    let silent = Between::stand(([127, 0, 0, 1], 1).into(), move |_, _| {
+        let _ = seen.send(());
+        Fate::Silence
+    });
+    let place = Place::with(&expecting(ENROLLED));
+    place.write("tokens", Portal::plain().tokens(5));
+    let before = place.names();
+    let going = place.start(&["--portal", &silent.url, "--tokens", "tokens"]);
+    requests.recv().unwrap();
+    let asked = going.goes_for();
+    going.signal("-INT");
+    let done = going.end();
+    let last = done.ended(130, "ABORTED");
+    assert_eq!(last, "ABORTED interrupted before the run had begun");
+    let took = done.took - asked;
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(place.names(), before);
+}
+
+#[test]
+fn a_run_of_its_own_portal_is_interrupted_like_any_other_130() {
+    let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"10m\""));
+    let mut going = place.start(&[]);
+    going.tells("5s/600s");
+    going.signal("-INT");
+    let done = going.end();
+    let result = interrupted(&place, &done);
+    assert!(result.portal.is_some());
+    assert_eq!(result.fleet.enrolled, 5);
+}

@@ -1,0 +1,249 @@
+//! Portals that lose answers, lie, forget everything or fall silent while a fleet calls them: all of it ends in a verdict.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use protocol::endpoint::Endpoint;
+use protocol::problem::ProblemCode;
+use record::Outcome;
+
+use super::foreign::{DOCUMENT, clusters};
+use super::portal::{Between, Fate, Message, Portal, call_lab};
+use super::program::{ENROLLED, Place, adds_up, expecting, small};
+
+// case L39: whose answer was lost asks again, and is nobody new.
+#[test]
+fn a_lost_answer_of_each_endpoint_ends_well() {
+    let portal = Portal::plain();
+    let tokens = portal.tokens(5);
+    let lab = |method: &str, path: &str, body: &str| {
+        let answer = call_lab(&portal.running.lab_url, method, path, body);
+        assert_eq!(answer.0, 200, "{path}: {answer:?}");
+    };
+    for cluster in clusters(&tokens) {
+        let operations = format!("/clusters/{cluster}/operations");
+        lab("PUT", &format!("/clusters/{cluster}/desired"), DOCUMENT);
+        lab(
+            "POST",
+            &operations,
+            r#"{"kind": "snapshot.save", "params": {"name": "nightly"}}"#,
+        );
+        lab(
+            "POST",
+            &operations,
+            r#"{"kind": "agent.rotate_key", "params": {}}"#,
+        );
+    }
+    // The first answers of each endpoint, as many as there are agents, and later each seventh sync's.
+    let counts = Mutex::new(BTreeMap::<String, u64>::new());
+    let between = Between::stand(portal.address(), move |_, request| {
+        let endpoint = request.endpoint().to_owned();
+        let mut counts = counts.lock().unwrap();
+        let count = counts.entry(endpoint).or_default();
+        *count += 1;
+        match *count <= 5 || count.is_multiple_of(7) && request.endpoint() == "sync" {
+            true if request.first.starts_with("GET / ") => Fate::Honest,
+            true => Fate::Lost,
+            false => Fate::Honest,
+        }
+    });
+    let all = |kind| {
+        format!(
+            "[[expect]]\noperations = {{ kind = \"{kind}\", state = \"succeeded\", exactly = \"all\" }}\n"
+        )
+    };
+    let scenario = small(&format!(
+        "[[expect]]\n{ENROLLED}\n[[expect]]\nduplicate_identities = {{ at_most = 0 }}\n{}{}",
+        all("snapshot.save"),
+        all("agent.rotate_key"),
+    ));
+    let place = Place::with(&scenario.replace("\"2s\"", "\"6s\""));
+    place.write("tokens", &tokens);
+    place.write("keys", portal.running.release_keys[0].public.to_string());
+    let arguments = [
+        "--portal",
+        &between.url,
+        "--tokens",
+        "tokens",
+        "--release-key",
+        "keys",
+    ];
+    let done = place.run(&arguments);
+    let last = done.ended(0, "PASS");
+    assert_eq!(last, "PASS 4 expectations held");
+    let result = place.result();
+    adds_up(&result);
+    for endpoint in [
+        Endpoint::Enroll,
+        Endpoint::Sync,
+        Endpoint::Events,
+        Endpoint::Manifest,
+        Endpoint::RotateKey,
+    ] {
+        let line = result.account.line(endpoint);
+        assert!(
+            line.ended[Outcome::ClosedEarly] + line.ended[Outcome::StaleConnection] >= 5,
+            "{endpoint}: {line:?}"
+        );
+    }
+    let agents = portal.agents();
+    assert_eq!(agents.len(), 5);
+    for agent in agents {
+        assert_eq!(
+            (
+                agent["applied_generation"].as_u64(),
+                agent["state"].as_str()
+            ),
+            (Some(1), Some("active"))
+        );
+    }
+}
+
+#[test]
+fn answers_that_are_none_fail_a_run_and_break_nothing() {
+    let rows = [
+        (
+            Message::answer(200, "text/html", "<h1>Welcome</h1>"),
+            Outcome::BrokenAnswer,
+        ),
+        (
+            Message::answer(200, "application/json", "{\"portal_time\": 7}"),
+            Outcome::BrokenAnswer,
+        ),
+        (
+            Message::answer(502, "text/html", "<h1>Bad gateway</h1>"),
+            Outcome::Status5xx,
+        ),
+        (Message::answer(302, "text/html", ""), Outcome::Status3xx),
+        (
+            Message::answer(200, "application/json", &" ".repeat(300_000)),
+            Outcome::AnswerTooLarge,
+        ),
+    ];
+    let going: Vec<_> = rows
+        .into_iter()
+        .map(|(answer, outcome)| {
+            let portal = Portal::plain();
+            let place = Place::with(&expecting(
+                "share = { endpoint = \"sync\", outcome = \"ok\", at_least = 0.5 }",
+            ));
+            place.write("tokens", portal.tokens(5));
+            let between = Between::stand(portal.address(), move |_, request| {
+                match request.endpoint() {
+                    "sync" => Fate::Instead(answer.clone()),
+                    _ => Fate::Honest,
+                }
+            });
+            let going = place.start(&["--portal", &between.url, "--tokens", "tokens"]);
+            (going, place, portal, outcome)
+        })
+        .collect();
+    for (going, place, _portal, outcome) in going {
+        let done = going.end();
+        let last = done.ended(1, "FAIL");
+        assert_eq!(
+            last,
+            "FAIL at least 50 % of sync requests end `ok`: 0 % (0 µs to 2 s)"
+        );
+        let result = place.result();
+        adds_up(&result);
+        let line = result.account.line(Endpoint::Sync);
+        assert_eq!(line.ended[outcome], line.started, "{outcome:?}: {line:?}");
+        assert!(line.started >= 5, "{line:?}");
+    }
+}
+
+#[test]
+fn a_portal_that_falls_silent_under_load_hangs_no_run() {
+    let portal = Portal::plain();
+    let between = Between::stand(portal.address(), |count, _| match count < 30 {
+        true => Fate::Honest,
+        false => Fate::Silence,
+    });
+    let place = Place::with(&expecting(ENROLLED));
+    place.write("tokens", portal.tokens(5));
+    let done = place.run(&["--portal", &between.url, "--tokens", "tokens"]);
+    done.ended(0, "PASS");
+    assert!(
+        done.took < Duration::from_secs(2 + 10 + 5),
+        "{:?}",
+        done.took
+    );
+    let result = place.result();
+    adds_up(&result);
+    assert_eq!(result.account.total().ended[Outcome::Aborted], 5);
+}
+
+/// The scenario of an embedded portal that loses everything in the middle of a run.
+fn losing(action: &str) -> String {
+    small(&format!(
+        "[[timeline]]\nat = \"2s\"\n{action}\n[[expect]]\n{ENROLLED}\n[[expect]]\n\
+         count = {{ endpoint = \"sync\", outcome = \"unknown_agent\", at_least = 5 }}\n"
+    ))
+    .replace("\"2s\"\nreferees", "\"4s\"\nreferees")
+}
+
+#[test]
+fn a_portal_of_its_own_that_forgets_under_load_ends_in_a_verdict() {
+    let rows = [
+        "do = \"reset_portal\"",
+        "do.restart_portal = { with_data = false }",
+    ];
+    let going = rows.map(|action| {
+        let place = Place::with(&losing(action));
+        (place.start(&[]), place, action)
+    });
+    for (going, place, action) in going {
+        let done = going.end();
+        done.ended(0, "PASS");
+        assert!(
+            done.took < Duration::from_secs(4 + 10 + 5),
+            "{action}: {:?}",
+            done.took
+        );
+        let result = place.result();
+        // Counters of both of its lives agree with the account.
+        adds_up(&result);
+        assert!(result.portal.is_some());
+        assert_eq!(
+            result.fleet.idle, 5,
+            "{action}: who is unknown sends nothing more"
+        );
+    }
+}
+
+#[test]
+fn a_foreign_portal_that_forgets_under_load_ends_in_a_verdict() {
+    for restarted in [false, true] {
+        let mut portal = Portal::plain();
+        let (reached, under_load) = channel();
+        let between = Between::stand(portal.address(), move |count, _| {
+            if count == 30 {
+                let _ = reached.send(());
+            }
+            Fate::Honest
+        });
+        let place = Place::with(&losing("do = \"reset_portal\""));
+        place.write("tokens", portal.tokens(5));
+        let going = place.start(&["--portal", &between.url, "--tokens", "tokens"]);
+        under_load.recv().unwrap();
+        match restarted {
+            true => portal.restart_empty(),
+            false => assert_eq!(portal.lab("POST", "/reset").0, 200),
+        }
+        let done = going.end();
+        done.ended(0, "PASS");
+        assert!(
+            done.told
+                .contains("time line of the scenario are for the embedded portal"),
+            "{done:#?}"
+        );
+        let result = place.result();
+        adds_up(&result);
+        assert_eq!(result.fleet.idle, 5, "restarted: {restarted}");
+        let unknown = Outcome::Problem(ProblemCode::UnknownAgent);
+        assert!(result.account.line(Endpoint::Sync).ended[unknown] >= 5);
+    }
+}

@@ -1,0 +1,29 @@
+//! What `loadgen` does, seen from outside: the real program, run on small fleets that hurry.
+//!
+//! One test program, so that it is linked once. Fleets are a few agents at a hundredth of a node's pace: a run that shows
+//! something takes two or three seconds, and tests run beside each other. What a figure is, and when it holds, is tested
+//! where it is computed; here it is what a person, a script or a pipeline meets.
+//!
+//! | Module | What it asks |
+//! |---|---|
+//! | [`exits`] | does every exit code happen, and mean what it says |
+//! | [`bad_input`] | what is told about input that cannot be meant, and is nothing left behind |
+//! | [`foreign`] | a portal that somebody else runs: tokens, keys, refusals |
+//! | [`liars`] | portals that lie, lose answers, forget, or fall silent under load |
+//! | [`ends`] | Ctrl-C, once and twice, before and while it runs |
+//! | [`output`] | stdout, stderr, colours, `result.json` |
+//! | [`program`], [`portal`] | the program in a folder of its own; a portal and what stands before it |
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that unwraps fails with the line that was wrong"
+)]
+
+mod bad_input;
+mod ends;
+mod exits;
+mod foreign;
+mod liars;
+mod output;
+mod portal;
+mod program;

@@ -1,0 +1,242 @@
+//! What is written where: stdout for answers, stderr for whoever looks on, `result.json` for everything else.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Stdio;
+use std::sync::mpsc::channel;
+
+use record::RunResult;
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use super::portal::{Between, Fate, Portal};
+use super::program::{ENROLLED, Going, Place, expecting};
+
+// case L19: the word in the file, the exit code in it, and the last line say the same.
+#[test]
+fn the_last_line_is_the_verdict_and_the_file_says_the_same() {
+    let place = Place::with(&expecting(ENROLLED));
+    let done = place.run(&["--seed", "7", "--agents", "3"]);
+    let last = done.ended(0, "PASS");
+    let mut result = place.result();
+    assert_eq!(last, format!("PASS {}", result.reason));
+    assert_eq!(
+        (result.verdict, result.exit_code),
+        (record::Verdict::Pass, 0)
+    );
+    assert!(!result.interrupted);
+    // What was judged stands on stdout, what is only worth knowing on stderr.
+    assert_eq!(
+        done.answered.lines().next(),
+        Some("pass    all agents are enrolled: 3 (at the end)")
+    );
+    assert!(done.told.contains("open files: "), "{done:#?}");
+    assert!(done.told.contains("result: out/result.json"), "{done:#?}");
+    // The file says what was run, and can be judged again.
+    assert_eq!(
+        (result.run.seed, result.run.scenario.as_str()),
+        (7, "small")
+    );
+    assert_eq!(result.run.overrides["--agents"], "3");
+    let scenario = scenario::Scenario::parse("result", &result.run.scenario_toml).unwrap();
+    assert_eq!(scenario.judge(&mut result).exit.code(), 0);
+}
+
+#[test]
+fn a_result_is_whole_or_the_one_from_before() {
+    let place = Place::with(&expecting(ENROLLED));
+    place.run(&["--seed", "1"]).ended(0, "PASS");
+    let file = place.path("out/result.json");
+    let before = fs::metadata(&file).unwrap().ino();
+    let mut reader = File::open(&file).unwrap();
+
+    let mut going = place.start(&["--seed", "2"]);
+    going.own_portal();
+    assert_eq!(
+        place.result().run.seed,
+        1,
+        "nothing is touched before the end"
+    );
+    going.end().ended(0, "PASS");
+    assert_eq!(place.result().run.seed, 2);
+    // It was not written over: whoever had it open has the old one, all of it.
+    assert_ne!(fs::metadata(&file).unwrap().ino(), before);
+    let mut old = Vec::new();
+    reader.read_to_end(&mut old).unwrap();
+    assert_eq!(RunResult::read(&old).unwrap().run.seed, 1);
+    let left = [
+        "out/".to_owned(),
+        "out/result.json".to_owned(),
+        "s.toml".to_owned(),
+    ];
+    assert_eq!(place.names(), left.into());
+}
+
+#[test]
+fn without_a_word_where_each_run_has_its_own_folder() {
+    let place = Place::with(&expecting(ENROLLED));
+    let start = || Going::start(&mut place.loadgen(&["run", "s.toml"]));
+    let together = [start(), start()];
+    for going in together {
+        going.end().ended(0, "PASS");
+    }
+    let results: Vec<String> = place
+        .names()
+        .into_iter()
+        .filter(|name| name.ends_with(".json"))
+        .collect();
+    assert_eq!(
+        results,
+        [
+            "loadgen-results/small-1/result.json",
+            "loadgen-results/small-2/result.json"
+        ]
+    );
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_told_before_the_run() {
+    let place = Place::with(&expecting(ENROLLED));
+    place.write("file", "");
+    fs::create_dir_all(place.path("taken/result.json")).unwrap();
+    let before = place.names();
+    for (out, says) in [
+        ("file/out", "--out file/out: it cannot be made: "),
+        ("taken", "taken/result.json: it cannot be written: "),
+    ] {
+        let done = place.call(&["run", "s.toml", "--out", out]);
+        let last = done.ended(4, "ABORTED");
+        assert!(last.starts_with(&format!("ABORTED {says}")), "{last}");
+        assert_eq!(place.names(), before);
+    }
+}
+
+#[test]
+fn a_pass_without_its_result_is_none() {
+    let place = Place::with(&expecting(ENROLLED));
+    let portal = Portal::plain();
+    place.write("tokens", portal.tokens(5));
+    let (seen, requests) = channel();
+    let between = Between::stand(portal.address(), move |_, request| {
+        let _ = seen.send(request.endpoint().to_owned());
+        Fate::Honest
+    });
+    let going = place.start(&["--portal", &between.url, "--tokens", "tokens"]);
+    assert!(requests.iter().any(|endpoint| endpoint == "sync"));
+    fs::remove_dir(place.path("out")).unwrap();
+    let done = going.end();
+    let last = done.ended(4, "ABORTED");
+    assert!(
+        last.starts_with("ABORTED out/result.json: the result was not written: ")
+            && last.ends_with("; 1 expectation held"),
+        "{last}"
+    );
+}
+
+// Whoever reads along may leave: `loadgen run … | head -1` is a run like any other.
+#[test]
+fn a_reader_that_has_gone_ends_no_run() {
+    let place = Place::with(&expecting(ENROLLED));
+    let mut child = place
+        .loadgen(&["run", "s.toml", "--out", "out"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(place.result().exit_code, 0);
+}
+
+/// What a terminal gets of a program whose stdout and stderr it is.
+fn shown(place: &Place, arguments: &[&str], no_color: Option<&str>) -> String {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let end: OwnedFd =
+        rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    let mut command = place.loadgen(arguments);
+    command.env("TERM", "xterm-256color");
+    if let Some(value) = no_color {
+        command.env("NO_COLOR", value);
+    }
+    let mut child = command
+        .stdout(Stdio::from(end.try_clone().unwrap()))
+        .stderr(Stdio::from(end))
+        .spawn()
+        .unwrap();
+    drop(command);
+    let mut text = Vec::new();
+    // A terminal whose other end is closed by everybody is an error to read from, not an end.
+    let _ = File::from(terminal).read_to_end(&mut text);
+    child.wait().unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+// case L43: any word in NO_COLOR means no colour; an empty one says nothing.
+#[test]
+fn a_terminal_gets_colours_unless_it_wants_none() {
+    let place = Place::with(&expecting(ENROLLED));
+    let rows = [
+        (None, true),
+        (Some(""), true),
+        (Some("0"), false),
+        (Some("1"), false),
+    ];
+    for (no_color, coloured) in rows {
+        let log = shown(
+            &place,
+            &["run", "s.toml", "--duration", "1s", "--log", "info"],
+            no_color,
+        );
+        assert!(log.contains("Enrolled"), "{log}");
+        assert_eq!(
+            log.contains('\u{1b}'),
+            coloured,
+            "NO_COLOR={no_color:?}: {log}"
+        );
+        let help = shown(&place, &["--help"], no_color);
+        assert_eq!(
+            help.contains('\u{1b}'),
+            coloured,
+            "NO_COLOR={no_color:?}: {help}"
+        );
+    }
+}
+
+#[test]
+fn logs_are_lines_of_json_on_request() {
+    let place = Place::with(&expecting(ENROLLED));
+    let done = place.run(&["--duration", "1s", "--log", "info", "--log-format", "json"]);
+    let logged: Vec<&str> = done
+        .told
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .collect();
+    assert!(!logged.is_empty(), "{done:#?}");
+    for line in logged {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert!(
+            line["fields"].is_object() && line["level"] == "INFO",
+            "{line}"
+        );
+    }
+    // Canary: whatever is logged, secrets are not in it.
+    assert!(!done.told.contains("pbxe_"), "{done:#?}");
+}
+
+// case L42: progress is plain text too, of a width that every terminal has.
+#[test]
+fn progress_is_told_every_five_seconds() {
+    let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"6s\""));
+    let mut going = place.start(&[]);
+    let line = going.tells("5s/6s");
+    assert!(line.starts_with("5s/6s 5/5 enrolled | "), "{line}");
+    assert!(line.contains("1 of 1 hold"), "{line}");
+    assert!(line.chars().count() <= 120, "{line}");
+    let done = going.end();
+    assert_eq!(done.told.matches("enrolled |").count(), 1, "{done:#?}");
+}
