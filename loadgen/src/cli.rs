@@ -120,6 +120,15 @@ pub(crate) struct RunOptions {
         env = "LOADGEN_TOKENS"
     )]
     pub tokens: Option<TokenSource>,
+    /// Where identities are kept: agents that have one here take it up again, whatever the seed and without a token; the
+    /// others put theirs there. Whoever has a file of it is that agent.
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "portal",
+        env = "LOADGEN_IDENTITIES"
+    )]
+    pub identities: Option<PathBuf>,
     /// Public keys that this portal's releases are signed with, one or two lines of base64; without, every document is
     /// rejected.
     #[arg(

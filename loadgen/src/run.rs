@@ -38,6 +38,7 @@ pub(crate) fn run(options: RunOptions) -> Result<Exit, Usage> {
         portal: options.portal.map(|url| ForeignPortal {
             url,
             tokens: options.tokens,
+            identities: options.identities,
             release_key: options.release_key,
         }),
         owns_target: options.i_own_this_target,

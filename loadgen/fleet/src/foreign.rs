@@ -3,6 +3,7 @@
 //! Tokens come from a file, from a command's output or from an HTTP endpoint, always as the same JSON lines. An error never
 //! quotes a line: it may hold a token.
 
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -30,12 +31,21 @@ pub enum TokenSource {
     Url(String),
 }
 
-/// Tokens or keys that cannot be had; says where, why and what is expected.
+/// Tokens, keys or identities that cannot be had; says where, why and what is expected.
 #[derive(Debug, thiserror::Error)]
 #[error("{source_of}: {why}")]
 pub struct Unusable {
     source_of: String,
     why: String,
+}
+
+impl Unusable {
+    pub(crate) fn new(source_of: impl Display, why: impl Display) -> Self {
+        Self {
+            source_of: source_of.to_string(),
+            why: why.to_string(),
+        }
+    }
 }
 
 impl FromStr for TokenSource {

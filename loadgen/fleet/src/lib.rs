@@ -10,12 +10,14 @@
 //! | [`run`] | one run from its preflight to its result |
 //! | [`preflight`], [`usage`] | what it needs of its machine, and what it took |
 //! | [`embedded`], [`foreign`] | the portal that it starts itself; tokens and keys for another one |
+//! | [`identities`] | agents that outlive a run, in a folder |
 //! | [`population`] | who the agents are: everything that comes from seed and index |
 //! | [`live`], [`node`] | the life of one member; its simulated node in real time |
 //! | [`tally`] | what is counted meanwhile |
 
 pub mod embedded;
 pub mod foreign;
+pub mod identities;
 pub mod live;
 pub mod node;
 pub mod population;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use agent_core::limits::Limits;
 use agent_core::pbx::Agent;
-use agent_core::pbx::durable::Durable;
 use agent_core::pbx::facts::{BootFacts, Config};
 use agent_core::port::Clock as _;
 use agent_core::seed::Seed;
@@ -117,11 +116,15 @@ impl Home {
             },
             k3s_version: K3S_VERSION.to_owned(),
             costs: Arc::clone(&self.costs),
-            key_seed: member.lineage.derive(Purpose::Keys).number(),
+            key_seed: member.key_seed,
         };
-        let host = SimHost::new(server, cluster);
-        let write_ms = self.costs.file_ms;
-        Node::new(host, Durable::default(), self.clock_of(member), write_ms)
+        let clock = self.clock_of(member);
+        let mut host = SimHost::new(server, cluster);
+        if let Some(kept) = &member.kept {
+            kept.furnish(&mut host, clock.now().monotonic)
+                .expect("it was tried on another node before the run");
+        }
+        Node::new(host, member.clone(), clock, self.costs.file_ms)
     }
 
     fn facts(&self, member: &Member, node: &Node) -> BootFacts {

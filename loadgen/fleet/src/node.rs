@@ -21,6 +21,8 @@ use fleet_sim::host::{Leftover, SimHost};
 use protocol::seal::Sealed;
 use protocol::sign::Signature;
 
+use crate::population::Member;
+
 /// A node and its disk. A clone is another handle to the same ones.
 #[derive(Debug, Clone)]
 pub struct Node(Arc<Parts>);
@@ -33,6 +35,7 @@ struct Parts {
     running: Mutex<Option<(StepRecord, Task)>>,
     clock: SystemClock,
     write_ms: u64,
+    member: Member,
 }
 
 /// What a crash leaves of what was under way.
@@ -45,14 +48,17 @@ pub struct CrashLeaves {
 }
 
 impl Node {
-    /// A node with what is on its disk. A durable write takes `write_ms`.
-    pub fn new(host: SimHost, durable: Durable, clock: SystemClock, write_ms: u64) -> Self {
+    /// A member's node, with what is kept of it on its disk. A durable write takes `write_ms`.
+    pub fn new(host: SimHost, member: Member, clock: SystemClock, write_ms: u64) -> Self {
+        let kept = member.kept.as_ref();
+        let durable = kept.map_or_else(Durable::default, |kept| kept.durable());
         Self(Arc::new(Parts {
             host: Mutex::new(host),
             disk: Mutex::new(SimDisk::new(durable)),
             running: Mutex::new(None),
             clock,
             write_ms,
+            member,
         }))
     }
 
@@ -113,7 +119,11 @@ impl Host<Agent> for Node {
         *lock(&self.0.running) = Some((task.record().clone(), Task::clone(task)));
         self.pass(cost_ms).await;
         *lock(&self.0.running) = None;
-        self.host().finish(task.record(), task, self.now())
+        let done = self.host().finish(task.record(), task, self.now())?;
+        if let (Task::StoreBootstrap(answer), Some(kept)) = (&**task, &self.0.member.kept) {
+            kept.bootstrapped(answer);
+        }
+        Ok(done)
     }
 
     async fn probe(&self, task: &Recorded<Task>) -> Evidence<Done> {
@@ -126,6 +136,10 @@ impl Store<Agent> for Node {
         lock(&self.0.disk).begin(durable);
         self.pass(self.0.write_ms).await;
         lock(&self.0.disk).finish();
+        let member = &self.0.member;
+        if let Some(kept) = &member.kept {
+            kept.write(member, &self.durable());
+        }
         Ok(())
     }
 }

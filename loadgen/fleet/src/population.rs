@@ -10,6 +10,8 @@ use protocol::id::{ClusterId, EnrollmentToken, NodeName, ServerId};
 use scenario::Population;
 use serde::Deserialize;
 
+use crate::identities::Kept;
+
 /// Where the chance of one member comes from.
 #[derive(Debug, Clone)]
 pub struct Lineage {
@@ -132,6 +134,10 @@ pub struct Member {
     pub boot_image: Sha256Hex,
     /// What it may enroll with; none where it has an identity.
     pub token: Option<EnrollmentToken>,
+    /// What its keys are made from.
+    pub key_seed: u64,
+    /// Where its identity is kept; none where it ends with the run.
+    pub kept: Option<Arc<Kept>>,
 }
 
 impl Member {
@@ -148,6 +154,8 @@ impl Member {
             server_id: token.server_id.unwrap_or_else(server_id),
             boot_image: token.boot_image_sha256.unwrap_or_else(boot_image),
             token: Some(token.token),
+            key_seed: lineage.derive(Purpose::Keys).number(),
+            kept: None,
             lineage,
         }
     }

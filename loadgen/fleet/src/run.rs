@@ -35,6 +35,7 @@ use tokio::task::JoinSet;
 
 use crate::embedded::Embedded;
 use crate::foreign::{TokenSource, read_release_keys};
+use crate::identities::Identities;
 use crate::live::{Clusters, Home, Stage, live};
 use crate::population::{Member, TokenLine};
 use crate::preflight::{self, Need, fit};
@@ -68,6 +69,8 @@ pub struct ForeignPortal {
     pub url: String,
     /// Tokens to enroll with.
     pub tokens: Option<TokenSource>,
+    /// A folder of identities: those in it are taken up again, those that are new are put there.
+    pub identities: Option<PathBuf>,
     /// A file with the public keys that its releases are signed with.
     pub release_key: Option<PathBuf>,
 }
@@ -130,7 +133,7 @@ pub fn prepare(scenario: Scenario, options: Options) -> Result<Prepared, NotStar
             }
             let transport = transport(foreign.base, &Trust::Platform, settings)?;
             reach(&transport, options.reach_within)?;
-            let members = foreign_members(&scenario, foreign.tokens)?;
+            let members = foreign_members(&scenario, foreign.tokens, foreign.identities)?;
             Ok(Prepared {
                 release_keys: Arc::new(foreign.release_keys),
                 embedded: None,
@@ -177,6 +180,7 @@ fn preflight_failed(why: impl ToString) -> NotStarted {
 struct Checked {
     base: BaseUrl,
     tokens: Vec<TokenLine>,
+    identities: Option<Identities>,
     release_keys: ReleaseKeys,
 }
 
@@ -191,28 +195,33 @@ impl Checked {
                  yours, say so with --i-own-this-target"
             )));
         }
-        let mut missing = Vec::new();
-        let mut found = |what: Result<_, String>| what.map_err(|why| missing.push(why)).ok();
+        let identities = match &portal.identities {
+            None => Ok(None),
+            Some(folder) => Identities::open(folder)
+                .map(Some)
+                .map_err(|why| format!("--identities: {why}")),
+        };
         let tokens = match &portal.tokens {
-            None => {
-                let why = "a foreign portal needs tokens to enroll with (--tokens)";
-                found(Err(why.to_owned()))
-            }
-            Some(tokens) => found(tokens.read().map_err(|why| format!("--tokens: {why}"))),
+            None if portal.identities.is_some() => Ok(Vec::new()),
+            None => Err("a foreign portal needs tokens to enroll with (--tokens)".to_owned()),
+            Some(tokens) => tokens.read().map_err(|why| format!("--tokens: {why}")),
         };
         let release_keys = match &portal.release_key {
             None => Ok(ReleaseKeys::none()),
             Some(file) => read_release_keys(file).map_err(|why| format!("--release-key: {why}")),
         };
-        match (tokens, release_keys) {
-            (Some(tokens), Ok(release_keys)) => Ok(Self {
+        match (tokens, identities, release_keys) {
+            (Ok(tokens), Ok(identities), Ok(release_keys)) => Ok(Self {
                 base,
                 tokens,
+                identities,
                 release_keys,
             }),
-            (_, release_keys) => {
-                missing.extend(release_keys.err());
-                Err(NotStarted::Preflight(missing))
+            (tokens, identities, release_keys) => {
+                let missing = [tokens.err(), identities.err(), release_keys.err()];
+                Err(NotStarted::Preflight(
+                    missing.into_iter().flatten().collect(),
+                ))
             }
         }
     }
@@ -265,24 +274,51 @@ fn reach(transport: &Transport, within: Duration) -> Result<(), NotStarted> {
     })
 }
 
+/// The members of every population: those whose identities are kept, and the others with a token each.
 fn foreign_members(
     scenario: &Scenario,
     tokens: Vec<TokenLine>,
+    identities: Option<Identities>,
 ) -> Result<Vec<Vec<Member>>, NotStarted> {
-    let (have, need) = (tokens.len() as u64, scenario.agents());
-    if have < need {
-        return Err(preflight_failed(format!(
-            "{have} tokens for {need} agents: make more, or run fewer (--agents {have})"
-        )));
+    let have = tokens.len();
+    let (mut tokens, mut kept, mut without) = (tokens.into_iter(), 0, 0);
+    let mut populations = Vec::new();
+    for population in &scenario.populations {
+        let mut members = Vec::new();
+        for index in 0..population.count {
+            let known = match &identities {
+                None => None,
+                Some(identities) => identities
+                    .member(scenario.seed, population, index)
+                    .map_err(|why| preflight_failed(format!("--identities: {why}")))?,
+            };
+            kept += u64::from(known.is_some());
+            let new = || {
+                let member = Member::new(scenario.seed, population, index, tokens.next()?);
+                Some(match &identities {
+                    None => member,
+                    Some(identities) => identities.keep(member, population),
+                })
+            };
+            match known.or_else(new) {
+                Some(member) => members.push(member),
+                None => without += 1,
+            }
+        }
+        populations.push(members);
     }
-    let mut tokens = tokens.into_iter();
-    let populations = scenario.populations.iter().map(|population| {
-        let tokens = tokens
-            .by_ref()
-            .take(usize::try_from(population.count).unwrap_or(usize::MAX));
-        numbered(scenario.seed, population, tokens)
-    });
-    Ok(populations.collect())
+    if without == 0 {
+        return Ok(populations);
+    }
+    let most = scenario.agents() - without;
+    Err(preflight_failed(format!(
+        "{have} tokens{} for {} agents: make more, or run fewer (--agents {most})",
+        match identities {
+            None => String::new(),
+            Some(_) => format!(" and {kept} identities"),
+        },
+        scenario.agents(),
+    )))
 }
 
 fn embedded_members(

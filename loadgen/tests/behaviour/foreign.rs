@@ -1,6 +1,8 @@
 //! A portal that somebody else runs: tokens from anywhere, release keys, and what is refused before the first request.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -230,6 +232,88 @@ fn every_agent_is_somebody_and_stays_it() {
     let used = Outcome::Problem(protocol::problem::ProblemCode::TokenUsed);
     assert_eq!(line.ended[used], line.started, "{line:?}");
     assert_eq!(portal.agents().len(), 5);
+}
+
+#[test]
+fn identities_outlive_a_run_its_seed_and_its_tokens() {
+    let portal = Portal::plain();
+    let tokens = portal.tokens(5);
+    let of = |cluster: &str| format!("/clusters/{cluster}/operations");
+    let rotate = || {
+        for cluster in clusters(&tokens) {
+            let order = r#"{"kind": "agent.rotate_key", "params": {}}"#;
+            let posted = call_lab(&portal.running.lab_url, "POST", &of(&cluster), order);
+            assert_eq!(posted.0, 200, "{posted:?}");
+        }
+    };
+    let rotated = "[[expect]]\noperations = { kind = \"agent.rotate_key\", state = \"succeeded\", exactly = \"all\" }\n";
+    let place = Place::with(&format!("{}{rotated}", expecting(ENROLLED)));
+    place.write("tokens", &tokens);
+    let run = |more: &[&str]| {
+        let with = [
+            "--portal",
+            &portal.running.manager_url,
+            "--identities",
+            "kept",
+        ];
+        place.run(&[&with, more].concat())
+    };
+
+    rotate();
+    run(&["--tokens", "tokens", "--seed", "1"]).ended(0, "PASS");
+    let files: Vec<String> = place
+        .names()
+        .into_iter()
+        .filter(|name| name.starts_with("kept/"))
+        .collect();
+    let named = |index| format!("kept/nodes-{index}.json");
+    let mut expected = vec!["kept/".to_owned()];
+    expected.extend((0..5).map(named));
+    assert_eq!(files, expected);
+    for file in files {
+        let mode = fs::metadata(place.path(&file))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o077, 0, "{file}");
+    }
+
+    // Another seed, no token, keys that were rotated: nobody enrolls, everybody is who it was, and rotates again.
+    let before = portal.agents();
+    rotate();
+    run(&["--seed", "2"]).ended(0, "PASS");
+    let result = place.result();
+    adds_up(&result);
+    assert_eq!(result.account.line(Endpoint::Enroll).started, 0);
+    let syncs = result.account.line(Endpoint::Sync);
+    assert_eq!(syncs.ended[Outcome::Ok], syncs.started, "{syncs:?}");
+    let id = |agents: &[serde_json::Value]| -> Vec<String> {
+        agents.iter().map(|agent| agent["id"].to_string()).collect()
+    };
+    assert_eq!(id(&portal.agents()), id(&before));
+
+    // Those that are new need a token each.
+    let last = run(&["--agents", "7", "--tokens", "cmd:head -1 tokens"]);
+    let reason =
+        "ABORTED 1 tokens and 5 identities for 7 agents: make more, or run fewer (--agents 6)";
+    assert_eq!(last.ended(4, "ABORTED"), reason);
+
+    // A file that is none is named, and not quoted.
+    for spoiled in [
+        "{\"token\": \"pbxe_secret".to_owned(),
+        fs::read_to_string(place.path(&named(3)))
+            .unwrap()
+            .replace("\"key_seed\":", "\"key_seed\":1"),
+    ] {
+        place.write(&named(3), spoiled);
+        let done = run(&[]);
+        let last = done.ended(4, "ABORTED");
+        let begins = "ABORTED --identities: kept/nodes-3.json: ";
+        assert!(
+            last.starts_with(begins) && !last.contains("secret"),
+            "{last}"
+        );
+    }
 }
 
 // case L47: what it takes to get ready is in no figure.
