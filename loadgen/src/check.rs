@@ -13,11 +13,10 @@ pub(crate) fn check(options: CheckOptions) -> Result<Exit, Usage> {
             if options.json {
                 answer("[]");
             } else {
-                let (agents, expected) = (grouped(scenario.agents()), scenario.expect.len());
-                answer(&format!(
-                    "{}: no mistake: {agents} agents, {expected} expectations",
-                    options.scenario.scenario
-                ));
+                let file = &options.scenario.scenario;
+                let agents = counted(scenario.agents(), "agent");
+                let expected = counted(scenario.expect.len() as u64, "expectation");
+                answer(&format!("{file}: no mistake: {agents}, {expected}"));
             }
             Ok(Exit::Held)
         }
@@ -28,4 +27,9 @@ pub(crate) fn check(options: CheckOptions) -> Result<Exit, Usage> {
         Err(NoScenario::Mistakes(mistakes)) => Err(Usage(mistakes.to_string())),
         Err(NoScenario::Unreadable(why)) => Err(Usage(why)),
     }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", grouped(count))
 }

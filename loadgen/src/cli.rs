@@ -109,7 +109,8 @@ pub(crate) struct ScenarioOptions {
 pub(crate) struct RunOptions {
     #[command(flatten)]
     pub scenario: ScenarioOptions,
-    /// Base URL of a portal to run against; without, a mock portal is started for the run.
+    /// Base URL of a portal to run against; without, a mock portal is started for the run. Its certificate must be one
+    /// that the machine trusts; SSL_CERT_FILE names a private authority.
     #[arg(long, value_name = "URL", env = "LOADGEN_PORTAL")]
     pub portal: Option<String>,
     /// Tokens to enroll with at that portal, as JSON lines: a file, cmd:COMMAND, or http:…

@@ -174,7 +174,7 @@ fn what_a_check_has_to_say() {
     assert_eq!(right.status.code(), Some(0), "{right:#?}");
     assert_eq!(
         right.answered,
-        "s.toml: no mistake: 5 agents, 1 expectations\n"
+        "s.toml: no mistake: 5 agents, 1 expectation\n"
     );
     assert_eq!(place.call(&["check", "s.toml", "--json"]).answered, "[]\n");
 

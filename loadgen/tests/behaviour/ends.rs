@@ -47,20 +47,19 @@ fn interrupted(place: &Place, done: &Done) -> RunResult {
 // case L46: Ctrl-C keeps what was counted so far, and what was expected is judged on it.
 #[test]
 fn an_interrupted_run_has_its_report_130() {
-    for signal in ["-INT", "-TERM"] {
+    let going = ["-INT", "-TERM"].map(|signal| {
         let (place, portal) = (Place::new(), Portal::plain());
-        let (mut going, requests, _between) = long(&place, &portal, false);
+        (long(&place, &portal, false), place, portal, signal)
+    });
+    for ((mut going, requests, _between), place, _portal, signal) in going {
         wait_for_syncs(&requests, 10);
         going.signal(signal);
         going.tells("interrupted: calls under way may end; once more to report at once");
         let done = going.end();
         let result = interrupted(&place, &done);
         assert!(result.account.total().successes() >= 10, "{signal}");
-        assert!(
-            done.answered
-                .contains("pass    all agents are enrolled: 5 (at the end)"),
-            "{done:#?}"
-        );
+        let judged = "pass    all agents are enrolled: 5 (at the end)";
+        assert!(done.answered.contains(judged), "{done:#?}");
     }
 }
 
@@ -120,13 +119,18 @@ fn before_the_run_there_is_nothing_to_report_130() {
     assert_eq!(place.names(), before);
 }
 
+// case L42: on the way there is a line every five seconds, plain text of a width that every terminal has.
 #[test]
-fn a_run_of_its_own_portal_is_interrupted_like_any_other_130() {
+fn a_run_of_its_own_portal_tells_how_far_it_is_and_is_interrupted_like_any_other_130() {
     let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"10m\""));
     let mut going = place.start(&[]);
-    going.tells("5s/600s");
+    let line = going.tells("5s/600s");
+    assert!(line.starts_with("5s/600s 5/5 enrolled | "), "{line}");
+    assert!(line.contains("1 of 1 hold"), "{line}");
+    assert!(line.chars().count() <= 120, "{line}");
     going.signal("-INT");
     let done = going.end();
+    assert_eq!(done.told.matches(" enrolled | ").count(), 1, "{done:#?}");
     let result = interrupted(&place, &done);
     assert!(result.portal.is_some());
     assert_eq!(result.fleet.enrolled, 5);

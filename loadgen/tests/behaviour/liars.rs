@@ -216,8 +216,8 @@ fn a_portal_of_its_own_that_forgets_under_load_ends_in_a_verdict() {
 
 #[test]
 fn a_foreign_portal_that_forgets_under_load_ends_in_a_verdict() {
-    for restarted in [false, true] {
-        let mut portal = Portal::plain();
+    let going = [false, true].map(|restarted| {
+        let portal = Portal::plain();
         let (reached, under_load) = channel();
         let between = Between::stand(portal.address(), move |count, _| {
             if count == 30 {
@@ -228,18 +228,21 @@ fn a_foreign_portal_that_forgets_under_load_ends_in_a_verdict() {
         let place = Place::with(&losing("do = \"reset_portal\""));
         place.write("tokens", portal.tokens(5));
         let going = place.start(&["--portal", &between.url, "--tokens", "tokens"]);
+        (going, place, portal, under_load, restarted)
+    });
+    let going = going.map(|(going, place, mut portal, under_load, restarted)| {
         under_load.recv().unwrap();
         match restarted {
             true => portal.restart_empty(),
             false => assert_eq!(portal.lab("POST", "/reset").0, 200),
         }
+        (going, place, portal, restarted)
+    });
+    for (going, place, _portal, restarted) in going {
         let done = going.end();
         done.ended(0, "PASS");
-        assert!(
-            done.told
-                .contains("time line of the scenario are for the embedded portal"),
-            "{done:#?}"
-        );
+        let told = "time line of the scenario are for the embedded portal";
+        assert!(done.told.contains(told), "{done:#?}");
         let result = place.result();
         adds_up(&result);
         assert_eq!(result.fleet.idle, 5, "restarted: {restarted}");

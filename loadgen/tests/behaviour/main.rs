@@ -10,6 +10,7 @@
 //! | [`bad_input`] | what is told about input that cannot be meant, and is nothing left behind |
 //! | [`foreign`] | a portal that somebody else runs: tokens, keys, refusals |
 //! | [`liars`] | portals that lie, lose answers, forget, or fall silent under load |
+//! | [`load`] | do a thousand get what five get |
 //! | [`ends`] | Ctrl-C, once and twice, before and while it runs |
 //! | [`output`] | stdout, stderr, colours, `result.json` |
 //! | [`program`], [`portal`] | the program in a folder of its own; a portal and what stands before it |
@@ -24,6 +25,7 @@ mod ends;
 mod exits;
 mod foreign;
 mod liars;
+mod load;
 mod output;
 mod portal;
 mod program;

@@ -30,6 +30,20 @@ tempo = 0.01
 node = { boot_time = "0s" }
 "#;
 
+/// A document for its clusters, with secrets to be found nowhere else.
+pub(crate) const DOCUMENT: &str = r#"
+[portal.document]
+release = "2026.11.1"
+agent_version = "1.4.0"
+host = { snapshot_schedule = "0 */6 * * *", snapshot_retention = 14, ingress_mode = "bundled" }
+maintenance_window = { days = ["sun"], start = "02:00", duration_minutes = 120, time_zone = "Europe/Berlin" }
+
+[portal.document.secrets]
+hcloud_token = "canary-hcloud"
+s3 = { endpoint = "https://s3.example", region = "r", bucket = "b", folder = "f", access_key = "canary-a", secret_key = "canary-s" }
+
+"#;
+
 /// A scenario of five agents for two seconds, with more below it.
 pub(crate) fn small(more: &str) -> String {
     format!("{HEAD}\n{more}")
@@ -89,9 +103,21 @@ impl Place {
 
     /// The program here, with these arguments and no environment of whoever runs the tests.
     pub(crate) fn loadgen(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_loadgen"));
+        let mut command = self.bare(env!("CARGO_BIN_EXE_loadgen"));
+        command.args(arguments);
         command
-            .args(arguments)
+    }
+
+    /// A line for a shell here, without environment too.
+    pub(crate) fn shell(&self, line: &str) -> Command {
+        let mut command = self.bare("sh");
+        command.args(["-c", line]);
+        command
+    }
+
+    fn bare(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command
             .current_dir(self.0.path())
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
