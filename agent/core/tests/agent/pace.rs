@@ -1,11 +1,14 @@
 //! The table of answers (ANS-1 to ANS-11), seen from the sync.
 
+use std::sync::Arc;
+
 use agent_core::machine::{Unreachable, WakeReason};
 use agent_core::note::Note;
 use agent_core::pbx::durable::IdleReason;
 use protocol::endpoint::Endpoint;
-use protocol::pbx::call::{Refusal, Reply, RetryAfter};
+use protocol::pbx::call::{AnswerBody, Refusal, Reply, RetryAfter};
 use protocol::pbx::operation::{Params, SnapshotSaveParams};
+use protocol::pbx::sync::SyncAnswer;
 use protocol::problem::ProblemCode;
 use protocol::time::Timestamp;
 
@@ -110,7 +113,18 @@ fn ans_every_row_of_the_table() {
             ..refusal(Code::ClockSkew)
         })
     };
+    let done = Reply::Done(AnswerBody::Sync(Arc::new(SyncAnswer {
+        portal_time: Timestamp::from_unix_ms(START_MS),
+        desired: None,
+        operation: None,
+    })));
     let rows: Vec<(&str, Answer, Then, Option<WakeReason>)> = vec![
+        (
+            "ans_1: 200",
+            Ok(done),
+            Then::Anew(25_000, 35_000),
+            Some(WakeReason::SyncDue),
+        ),
         (
             "ans_2: 400",
             code(Code::InvalidRequest),
@@ -244,6 +258,30 @@ fn ans_every_row_of_the_table() {
     }
 }
 
+// rule ANS-1: what a 200 holds is applied, the document and the operation alike, and each once.
+#[test]
+fn ans_1_what_a_200_holds_is_applied() {
+    let mut world = World::enrolled();
+    let save = Params::SnapshotSave(SnapshotSaveParams {
+        name: "nightly".parse().unwrap(),
+    });
+    world.sync();
+    world.answer_sync(Some(&document(1)), Some(offer("op_1", &save)));
+    let after = world.sync();
+    assert_eq!(after.report().document.applied_generation.0, 1);
+    let mut tasks = world.tasks();
+    tasks.sort_unstable();
+    assert_eq!(
+        tasks,
+        [
+            "ConfirmSnapshot",
+            "SaveSnapshot",
+            "WriteDropIns",
+            "WriteSecrets"
+        ]
+    );
+}
+
 // rule ANS-2: three times, then another request that says so.
 #[test]
 fn ans_2_the_same_request_goes_out_three_times_at_most() {
@@ -281,7 +319,7 @@ fn ans_2_tries_back_off() {
     }
 }
 
-// rule ANS-3: once, with the next second; it is one of the three.
+// rules ANS-2, ANS-3: once, with the next second; it is one of the three.
 #[test]
 fn ans_3_a_replayed_request_is_signed_once_more() {
     let mut world = World::enrolled();
