@@ -16,7 +16,7 @@ fn a_thousand_agents_that_fetch_one_manifest_together_all_get_it() {
     let scenario = scenario
         .replace("count = 5", "count = 1000")
         .replace("tempo = 0.01", "tempo = 0.05")
-        .replace("\"2s\"", "\"9s\"");
+        .replace("\"2s\"", "\"12s\"");
     let place = Place::with(&scenario);
     let done = place.run(&[]);
     done.ended(0, "PASS");
