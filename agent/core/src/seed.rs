@@ -27,6 +27,11 @@ pub enum Purpose {
 }
 
 impl Seed {
+    /// One stream for whoever has no purposes to keep apart, such as a world.
+    pub fn stream(self) -> Chance {
+        Chance(self.0)
+    }
+
     /// The stream of a purpose.
     pub fn child(self, purpose: Purpose) -> Chance {
         let mut chance = Chance(self.0 ^ (purpose as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93));

@@ -27,6 +27,17 @@ pub struct Data {
     secrets: BTreeMap<String, Sha256Hex>,
 }
 
+impl Data {
+    fn seen(&mut self, node: &NodeName, now: Monotonic) {
+        match self.nodes.get_mut(node) {
+            Some(seen) => *seen = now,
+            None => {
+                self.nodes.insert(node.clone(), now);
+            }
+        }
+    }
+}
+
 /// The API does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the Kubernetes API does not answer")]
@@ -43,8 +54,10 @@ impl SimCluster {
         if self.serving.is_empty() {
             self.up_since = Some(now);
         }
-        self.serving.insert(node.clone());
-        self.data.nodes.insert(node.clone(), now);
+        if !self.serving.contains(node) {
+            self.serving.insert(node.clone());
+        }
+        self.data.seen(node, now);
     }
 
     /// A server's k3s no longer serves.
@@ -60,7 +73,7 @@ impl SimCluster {
     /// # Errors
     /// While the API is down.
     pub fn report(&mut self, node: &NodeName, now: Monotonic) -> Result<(), ApiDown> {
-        self.api()?.nodes.insert(node.clone(), now);
+        self.api()?.seen(node, now);
         Ok(())
     }
 

@@ -100,6 +100,7 @@ pub struct SimHost {
     cluster: Arc<Mutex<SimCluster>>,
     keys: Vec<Keys>,
     keys_made: u64,
+    opened: Option<Box<Opened>>,
     bootstrap: Option<Arc<EnrollAnswer>>,
     token_dropped: bool,
     k3s_configured: bool,
@@ -116,6 +117,15 @@ struct Keys {
     handle: KeyHandle,
     signing: SigningKey,
     sealing: SealingSecretKey,
+}
+
+/// The secrets of the cluster that were opened last, and what the Secrets made of them hold: they are written again and
+/// again (SYNC-3), and opening them is dearer than all else that a node does.
+#[derive(Debug)]
+struct Opened {
+    sealed: BootstrapSecrets,
+    hcloud: Sha256Hex,
+    s3: Sha256Hex,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +152,7 @@ impl SimHost {
             cluster,
             keys: Vec::new(),
             keys_made: 0,
+            opened: None,
             bootstrap: None,
             token_dropped: false,
             k3s_configured: false,
@@ -316,7 +327,7 @@ impl SimHost {
                 })
             }
             Task::MakeKeys(KeySlot::Next { old }) => {
-                self.keys.retain(|keys| keys.handle.signing == *old);
+                self.keep_keys(|handle| handle.signing == *old);
                 if self.keys.is_empty() {
                     return Err(format!("there is no key {} on this node", old.key_id()));
                 }
@@ -336,7 +347,7 @@ impl SimHost {
                         handle.signing.key_id()
                     ));
                 }
-                self.keys.retain(|keys| keys.handle == *handle);
+                self.keep_keys(|kept| kept == handle);
                 Ok(Done::Plain)
             }
             Task::ReadServerId => Ok(Done::ServerId(self.server.id)),
@@ -465,18 +476,19 @@ impl SimHost {
     }
 
     fn write_secrets(&mut self, secrets: &BootstrapSecrets) -> Result<Done, String> {
-        let content = |sealed: &[&Sealed]| -> Result<Sha256Hex, String> {
-            let mut hash = Sha256::new();
-            for sealed in sealed {
-                let secret = self
-                    .open_one(sealed)
-                    .ok_or("a secret of the cluster does not open")?;
-                hash.update(secret.expose());
+        let (hcloud, s3) = match &self.opened {
+            Some(opened) if opened.sealed == *secrets => (opened.hcloud, opened.s3),
+            _ => {
+                let hcloud = self.content(&[&secrets.hcloud_token])?;
+                let s3 = self.content(&[&secrets.s3.access_key, &secrets.s3.secret_key])?;
+                self.opened = Some(Box::new(Opened {
+                    sealed: secrets.clone(),
+                    hcloud,
+                    s3,
+                }));
+                (hcloud, s3)
             }
-            Ok(Sha256Hex::of(&hash.finalize()))
         };
-        let hcloud = content(&[&secrets.hcloud_token])?;
-        let s3 = content(&[&secrets.s3.access_key, &secrets.s3.secret_key])?;
         let mut cluster = self.cluster();
         for (name, content) in [
             ("kube-system/hcloud", hcloud),
@@ -487,6 +499,24 @@ impl SimHost {
                 .map_err(|down| down.to_string())?;
         }
         Ok(Done::Plain)
+    }
+
+    /// What a Secret holds that is made of these, as a hash.
+    fn content(&self, sealed: &[&Sealed]) -> Result<Sha256Hex, String> {
+        let mut hash = Sha256::new();
+        for sealed in sealed {
+            let secret = self
+                .open_one(sealed)
+                .ok_or("a secret of the cluster does not open")?;
+            hash.update(secret.expose());
+        }
+        Ok(Sha256Hex::of(&hash.finalize()))
+    }
+
+    /// All other keys are forgotten, and with them what was opened.
+    fn keep_keys(&mut self, kept: impl Fn(&KeyHandle) -> bool) {
+        self.keys.retain(|keys| kept(&keys.handle));
+        self.opened = None;
     }
 
     fn open_one(&self, sealed: &Sealed) -> Option<Secret> {

@@ -215,6 +215,11 @@ impl<W> Simulation<W> {
         }
     }
 
+    /// What it was made with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// The moment.
     pub fn now(&self) -> Monotonic {
         self.clock.now()
@@ -317,6 +322,11 @@ impl<W: Watch<Agent>> Simulation<W> {
         let boot_ms = life.boot_time.within(self.settings.boot_ms);
         self.prompt.clear();
         self.after(member, boot_ms, What::PowerOn);
+    }
+
+    /// Somebody gives a member another clock.
+    pub fn set_clock(&mut self, member: usize, clock: NodeClock) {
+        self.lives[member].clock = clock;
     }
 
     fn happen(&mut self, due: Due) -> Result<(), TightLoop> {

@@ -38,6 +38,9 @@ pub(super) struct Document {
     pub(super) tries: Tries,
     /// How far the taken document is in force; none while nothing is to be done for it.
     force: Option<Force>,
+    /// The taken document as it was read, from its first task until it is in force: reading is the dearest thing that an
+    /// agent does, and what was read is as large as the rest of it.
+    desired: Option<Box<DesiredState>>,
     /// When the cluster's configuration is to be applied again (SYNC-3).
     reapply_at: Monotonic,
     retry: Backoff,
@@ -140,6 +143,7 @@ impl Document {
             } else {
                 Some(Force { done: None })
             },
+            desired: None,
             reapply_at: shared.now.monotonic,
             retry: Backoff::default(),
             retry_at: None,
@@ -476,6 +480,7 @@ impl Document {
         self.refused = None;
         self.retry_at = None;
         self.force = Some(Force { done: None });
+        self.desired = None;
         self.stand(
             shared,
             Some(desired.generation),
@@ -566,7 +571,7 @@ impl Document {
 
     /// The host's task that is next, if the document is on disk and nothing is waited for.
     pub(super) fn task(
-        &self,
+        &mut self,
         shared: &Shared,
     ) -> Option<(Arc<TakenDocument>, DocumentStep, Recorded<Task>)> {
         let (force, conditions) = (self.force?, shared.conditions?);
@@ -585,15 +590,18 @@ impl Document {
         {
             return None;
         }
-        let desired = DesiredState::read(&taken.raw).ok()?;
+        let desired = match &mut self.desired {
+            Some(desired) => desired,
+            none => none.insert(Box::new(DesiredState::read(&taken.raw).ok()?)),
+        };
         let task = match step {
             DocumentStep::WriteDropIns => Task::WriteDropIns(DropIns {
-                snapshot_schedule: desired.host.snapshot_schedule,
+                snapshot_schedule: desired.host.snapshot_schedule.clone(),
                 snapshot_retention: desired.host.snapshot_retention,
-                ingress_mode: Some(desired.host.ingress_mode).filter(is_known),
+                ingress_mode: Some(desired.host.ingress_mode.clone()).filter(is_known),
             }),
             DocumentStep::WriteSecrets => {
-                Task::WriteSecrets(Secrets::Document(Box::new(desired.secrets)))
+                Task::WriteSecrets(Secrets::Document(Box::new(desired.secrets.clone())))
             }
         };
         let work = Work::Document {
@@ -661,9 +669,9 @@ impl Document {
             durable.applied_generation = taken.generation;
         }
         // rules FILE-16, WIRE-5: an unknown mode fails its part alone.
-        let unknown_mode = DesiredState::read(&taken.raw)
-            .ok()
-            .filter(|desired| !is_known(&desired.host.ingress_mode));
+        let desired = self.desired.take();
+        let desired = desired.or_else(|| DesiredState::read(&taken.raw).ok().map(Box::new));
+        let unknown_mode = desired.filter(|desired| !is_known(&desired.host.ingress_mode));
         match unknown_mode {
             None => self.stand_in_force(shared, taken, DocumentResult::Applied, None),
             Some(desired) => {

@@ -1,9 +1,8 @@
 //! The chance of a world: a stream for each agent and purpose, all from one seed, so that one more draw here changes
 //! nothing there. The agents' own chance is theirs; each start of one gets a seed from here.
 
+use agent_core::seed::{self, Seed};
 use protocol::hash::Sha256Hex;
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
 /// Anything between two numbers, both included, all alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,33 +49,30 @@ pub(super) enum Purpose {
 
 /// A stream of draws.
 #[derive(Debug, Clone)]
-pub(super) struct Chance(ChaCha8Rng);
+pub(super) struct Chance(seed::Chance);
 
 impl Chance {
     /// The stream of a purpose, for a member of the run.
     pub(super) fn new(seed: u64, member: u64, purpose: Purpose) -> Self {
         let text = format!("simulation\n{seed}\n{member}\n{purpose:?}\n");
-        Self(ChaCha8Rng::from_seed(
-            *Sha256Hex::of(text.as_bytes()).as_bytes(),
-        ))
+        let derived = Sha256Hex::of(text.as_bytes());
+        let first_eight = std::array::from_fn(|at| derived.as_bytes()[at]);
+        Self(Seed(u64::from_be_bytes(first_eight)).stream())
     }
 
     /// 64 bits.
     pub(super) fn draw(&mut self) -> u64 {
-        self.0.next_u64()
+        self.0.draw()
     }
 
     /// A number below `count`; 0 where that is 0.
     pub(super) fn below(&mut self, count: u64) -> u64 {
-        // The upper half of a product: biased by less than 2⁻³² for every count that is drawn from here.
-        let product = u128::from(self.draw()) * u128::from(count);
-        u64::try_from(product >> 64).unwrap_or(0)
+        self.0.between(0, count.saturating_sub(1))
     }
 
     /// A number of a spread.
     pub(super) fn within(&mut self, spread: Spread) -> u64 {
-        let width = spread.most.saturating_sub(spread.least);
-        spread.least + self.below(width.saturating_add(1))
+        self.0.between(spread.least, spread.most)
     }
 
     /// One of these, all alike.

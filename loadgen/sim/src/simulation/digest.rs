@@ -39,6 +39,7 @@ enum Kind {
     Tick,
     Observed,
     Synced,
+    Answered,
     Input,
     Looks,
     Stores,
@@ -74,6 +75,11 @@ impl TraceDigest {
                 self.begin(Kind::Synced, member, now);
                 ticket.hash(&mut self.pending);
                 self.sync_answer(member, answer);
+            }
+            Input::Reply(ticket, Ok(Reply::Done(body))) => {
+                self.begin(Kind::Answered, member, now);
+                ticket.hash(&mut self.pending);
+                self.bytes(&body.to_json());
             }
             // What a refusal says to people may name what only one wire has.
             Input::Reply(ticket, Ok(Reply::Refused(refusal))) => {
@@ -127,9 +133,14 @@ impl TraceDigest {
             self.hash.update(&self.pending.0);
             self.pending.0.clear();
         }
-        self.pending.write_u8(kind as u8);
-        self.pending.write_usize(member);
-        now.hash(&mut self.pending);
+        let Now { monotonic, wall } = now;
+        // In one piece of fixed size.
+        let what = (kind as u64) << 56 | member as u64;
+        let mut head = [0; 24];
+        head[..8].copy_from_slice(&what.to_le_bytes());
+        head[8..16].copy_from_slice(&monotonic.as_ms().to_le_bytes());
+        head[16..].copy_from_slice(&wall.unix_ms().to_le_bytes());
+        self.pending.write(&head);
     }
 
     fn text(&mut self, value: &impl Debug) {
@@ -139,7 +150,11 @@ impl TraceDigest {
 
     /// A durable record, as its file is.
     fn record(&mut self, durable: &Durable) {
-        self.pending.write(&durable.to_json());
+        self.bytes(&durable.to_json());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.pending.write(bytes);
         self.pending.write_u8(0);
     }
 

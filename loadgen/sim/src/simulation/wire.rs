@@ -3,7 +3,7 @@
 //! The same two machines meet over each of them, and behave the same. [`Wire::Typed`] is for a fleet's day in seconds;
 //! [`Wire::Signed`] does everything but sockets, byte for byte.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{Hash as _, Hasher};
 use std::sync::Arc;
 
 use agent_core::machine::{Call, Unreachable};
@@ -215,7 +215,7 @@ fn typed(claim: Claim) -> TypedCall {
 
 /// Stands for what is signed: the timestamp as it is, and a hash of method, path and body.
 fn fingerprint(request: &Request, at: UnixSeconds) -> [u8; 16] {
-    let mut hash = DefaultHasher::new();
+    let mut hash = Mix(0);
     match request {
         Request::Sync(report) => report.hash(&mut hash),
         Request::Manifest(release) => release.hash(&mut hash),
@@ -229,6 +229,27 @@ fn fingerprint(request: &Request, at: UnixSeconds) -> [u8; 16] {
     }
     request.endpoint().hash(&mut hash);
     (u128::from(at.0) << 64 | u128::from(hash.finish())).to_be_bytes()
+}
+
+/// A hash of many small pieces that nobody tries to break: multiply and rotate, as rustc hashes its own.
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn write(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..piece.len()].copy_from_slice(piece);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(26) ^ word).wrapping_mul(0xf135_7aea_2e62_a9c5);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
 }
 
 /// Reads a request's body back, as a portal does. What the path says is taken from the request itself.
