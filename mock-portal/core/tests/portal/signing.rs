@@ -5,11 +5,12 @@ use std::sync::Arc;
 use portal_core::{Answer, NearMiss, TypedCall};
 use protocol::dialect::Dialect;
 use protocol::hash::Sha256Hex;
-use protocol::id::ReleaseVersion;
+use protocol::id::{OperationId, ReleaseVersion};
 use protocol::pbx::call::Request;
+use protocol::pbx::operation::OperationEvents;
 use protocol::pbx::sync::SyncReport;
 use protocol::problem::ProblemCode;
-use protocol::sign::canonical;
+use protocol::sign::{Signature, canonical};
 use protocol::time::UnixSeconds;
 use serde_json::json;
 
@@ -25,22 +26,31 @@ fn one_agent() -> (Lab, Agent) {
     (lab, agent)
 }
 
-// rule SIGN-1: every endpoint but /enroll wants a signature.
+// rule SIGN-1: every endpoint but /enroll wants a signature, and one that is the agent's.
 #[test]
 fn sign_1_nothing_but_enroll_goes_without_a_signature() {
     let (mut lab, mut agent) = one_agent();
     let rotation = agent.rotation_to(&agent.with_keys(2));
-    for request in [
-        Request::Sync(Arc::new(agent.report())),
-        manifest(),
-        Request::RotateKey(Arc::new(rotation)),
+    let events = Request::Events {
+        operation: OperationId::new("op_unknown").unwrap(),
+        body: Arc::new(OperationEvents::new(Vec::new()).unwrap()),
+    };
+    for (request, says) in [
+        (Request::Sync(Arc::new(agent.report())), "200"),
+        (events, "404 not_found"),
+        (manifest(), "200"),
+        (Request::RotateKey(Arc::new(rotation)), "200"),
     ] {
-        assert_eq!(
-            said(&lab.send(&Raw::unsigned(request.clone()))),
-            "401 bad_signature",
-            "{request:?}"
-        );
-        assert_eq!(said(&lab.call(&agent, &request)), "200", "{request:?}");
+        let mut forged = lab.sign(&agent, &request);
+        forged.set("Pbx-Signature", &Signature([1; 64]).to_string());
+        for unproven in [Raw::unsigned(request.clone()), forged] {
+            assert_eq!(
+                said(&lab.send(&unproven)),
+                "401 bad_signature",
+                "{request:?}"
+            );
+        }
+        assert_eq!(said(&lab.call(&agent, &request)), says, "{request:?}");
         lab.pass_s(1);
     }
 }
@@ -446,7 +456,7 @@ fn sign_7_a_signature_with_a_large_s_is_wrong() {
     ];
     let (mut lab, agent) = one_agent();
     let mut raw = lab.sign(&agent, &manifest());
-    let mut signature: protocol::sign::Signature = raw.header("Pbx-Signature").parse().unwrap();
+    let mut signature: Signature = raw.header("Pbx-Signature").parse().unwrap();
     let mut carry = 0;
     for (byte, l) in signature.0[32..].iter_mut().zip(L) {
         let sum = u16::from(*byte) + u16::from(l) + carry;
