@@ -23,7 +23,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     simulation.run_until(minutes(2))?;
     let document: DesiredInput = serde_json::from_str(DOCUMENT)?;
     for cluster in &clusters {
-        simulation.control().set_desired(cluster, document.clone())?;
+        simulation
+            .control()
+            .set_desired(cluster, document.clone())?;
     }
     simulation.run_until(minutes(60 * u64::from(hours)))?;
     let answered: u64 = (simulation.control().counters().answers.iter())
