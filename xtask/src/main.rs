@@ -1,6 +1,7 @@
 //! `cargo xtask`: the project's own chores. One file or folder a chore; this one tells them apart and turns their
 //! errors into exit codes: 0 done, 1 something is wrong and was named, 2 wrong usage.
 
+mod bench;
 mod project;
 mod test;
 mod tidy;
@@ -28,6 +29,8 @@ struct Cli {
 enum Chore {
     /// Run every tier of tests and say for each how many there were.
     Test(test::Options),
+    /// Measure what the product costs and write docs/benchmarks.md.
+    Bench(bench::Options),
     /// Check the invariants of ARCHITECTURE.md and the promises of the documents.
     Tidy,
 }
@@ -46,6 +49,7 @@ fn run(cli: Cli) -> Result<()> {
     let project = Project::find(cli.project)?;
     match cli.chore {
         Chore::Test(options) => test::run(&project, &options, &mut io::stdout()),
+        Chore::Bench(options) => bench::run(&project, &options, &mut io::stdout()),
         Chore::Tidy => tidy::run(&project.root, &mut io::stdout()).map(drop),
     }
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use cargo_metadata::MetadataCommand;
@@ -30,6 +31,24 @@ pub(crate) struct Project {
     pub(crate) tools: PathBuf,
     /// Where commands log.
     pub(crate) logs: PathBuf,
+}
+
+/// How long something takes, for people and for the time that a chore may take.
+#[derive(Debug)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "chores are no part of a run; nothing that is tested depends on how long they take"
+    )]
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    pub(crate) fn passed(&self) -> Duration {
+        self.0.elapsed()
+    }
 }
 
 /// What a command left behind.

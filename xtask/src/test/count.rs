@@ -77,14 +77,14 @@ pub(super) fn own_artifacts(json: &str, root: &str, ending: &str) -> usize {
 }
 
 /// What the compiler had to say in cargo's JSON messages, as it would have printed it.
-pub(super) fn rendered(json: &str) -> String {
+pub(crate) fn rendered(json: &str) -> String {
     messages(json)
         .filter_map(|m| m["message"]["rendered"].as_str().map(str::to_owned))
         .collect()
 }
 
 /// Programs built, as (name, path), from cargo's JSON messages.
-pub(super) fn executables(json: &str) -> Vec<(String, String)> {
+pub(crate) fn executables(json: &str) -> Vec<(String, String)> {
     messages(json)
         .filter_map(|m| {
             Some((

@@ -3,7 +3,7 @@
 //! A tier's count comes from what its tests printed. A tier that counted nothing has failed, and so has, in CI, a
 //! tier that did not run: silence is no success. A failed tier does not stop the others.
 
-mod count;
+pub(crate) mod count;
 mod tiers;
 
 use std::fmt;
@@ -14,8 +14,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 use clap::builder::FalseyValueParser;
 
-use crate::project::Project;
+use crate::project::{Project, Stopwatch};
 use count::Count;
+pub(crate) use tiers::MEASURED;
 use tiers::TIERS;
 
 /// How `cargo xtask test` runs.
@@ -67,7 +68,7 @@ pub(crate) fn run(project: &Project, options: &Options, out: &mut dyn Write) -> 
     let mut lines = Vec::new();
     for tier in TIERS.iter().filter(|t| chosen(t.name)) {
         eprintln!("xtask: {} …", tier.name);
-        let started = stopwatch();
+        let clock = Stopwatch::start();
         let ending = match tier.waits_for {
             Some(what) => Ending::Waits(what),
             None => (tier.run)(project).unwrap_or_else(|error| Ending::Broke(format!("{error:#}"))),
@@ -75,7 +76,7 @@ pub(crate) fn run(project: &Project, options: &Options, out: &mut dyn Write) -> 
         let line = Line {
             tier: tier.name,
             ending,
-            took: started.elapsed(),
+            took: clock.passed(),
         };
         eprintln!("xtask: {line}");
         lines.push(line);
@@ -150,14 +151,6 @@ impl fmt::Display for Line {
             Ending::Broke(why) => write!(f, "FAILED: {why}"),
         }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "how long a tier took is for people; nothing depends on it"
-)]
-fn stopwatch() -> std::time::Instant {
-    std::time::Instant::now()
 }
 
 fn tier_names() -> Vec<&'static str> {

@@ -88,7 +88,7 @@ pub(super) const TIERS: &[Tier] = &[
 /// Commits that may lie between the measured code and this one.
 const BENCHMARK_AGE_MAX: usize = 50;
 /// What the benchmarks measure.
-const MEASURED: &[&str] = &[
+pub(crate) const MEASURED: &[&str] = &[
     "protocol",
     "agent",
     "mock-portal",

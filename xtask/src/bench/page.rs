@@ -1,0 +1,312 @@
+//! The page: medians, bounds and where they come from, as text. Pure: figures in, Markdown out.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::Run;
+use super::figures::{Figure, Is, Measurement, OTHERS};
+
+/// What was measured, and on what.
+#[derive(Debug)]
+pub(super) struct Origin {
+    pub(super) commit: String,
+    pub(super) date: String,
+    pub(super) machine: String,
+    pub(super) system: String,
+    pub(super) compiler: String,
+}
+
+/// A measurement and its runs.
+#[derive(Debug)]
+pub(super) struct Measured<'a> {
+    pub(super) measurement: &'a Measurement,
+    pub(super) runs: Vec<Run>,
+}
+
+/// A figure over all runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Spread {
+    lowest: f64,
+    median: f64,
+    highest: f64,
+}
+
+impl Measured<'_> {
+    /// The figures whose median is over their bound.
+    pub(super) fn misses(&self) -> impl Iterator<Item = &Figure> {
+        self.measurement.figures.iter().filter(|figure| {
+            let median = self.spread(figure.name).map(|spread| spread.median);
+            matches!((figure.is, median), (Is::AtMost(bound), Some(median)) if median > bound)
+        })
+    }
+
+    /// None if no run has the figure.
+    fn spread(&self, name: &str) -> Option<Spread> {
+        let mut values: Vec<f64> = self
+            .runs
+            .iter()
+            .filter_map(|run| run.get(name).copied())
+            .collect();
+        values.sort_by(f64::total_cmp);
+        Some(Spread {
+            lowest: *values.first()?,
+            median: values[values.len() / 2],
+            highest: *values.last()?,
+        })
+    }
+}
+
+/// The whole page, or the tables alone where nothing is said of their origin.
+pub(super) fn write(
+    origin: Option<&Origin>,
+    measured: &[Measured<'_>],
+    profiles: &BTreeMap<&str, Vec<String>>,
+) -> String {
+    let mut page = String::new();
+    if let Some(origin) = origin {
+        head(&mut page, origin, measured);
+    }
+    let bounded = rows(measured, |is| matches!(is, Is::AtMost(_)));
+    section(&mut page, "Figures and their bounds", &bounded);
+    let peers = rows(measured, |is| is == Is::Peer);
+    section(&mut page, "Peers, in the same run", &peers);
+    let beside = rows(measured, |is| is == Is::Beside);
+    section(&mut page, "Beside", &beside);
+    for (name, lines) in profiles {
+        let _ = write!(page, "## What a profile says of `{name}`\n\n```text\n");
+        for line in lines {
+            let _ = writeln!(page, "{line}");
+        }
+        page.push_str("```\n\n");
+    }
+    if origin.is_some() {
+        page.push_str("## How each is measured\n\n");
+        for Measured { measurement, .. } in measured {
+            let _ = writeln!(page, "- `{}`: {}", measurement.name, measurement.how);
+        }
+    }
+    page.truncate(page.trim_end().len());
+    page.push('\n');
+    page
+}
+
+fn head(page: &mut String, origin: &Origin, measured: &[Measured<'_>]) {
+    let Origin {
+        commit,
+        date,
+        machine,
+        system,
+        compiler,
+    } = origin;
+    let _ = write!(
+        page,
+        "# Benchmarks\n\n\
+         Measured and written by `cargo xtask bench`, never by hand.\n\n\
+         - Commit: `{commit}`\n\
+         - Date: {date}\n\
+         - Machine: {machine}, {system}, {compiler}, release profile\n"
+    );
+    let others: Vec<f64> = measured
+        .iter()
+        .flat_map(|m| &m.runs)
+        .filter_map(|run| run.get(OTHERS).copied())
+        .collect();
+    if let Some(most) = others.into_iter().max_by(f64::total_cmp) {
+        let _ = writeln!(
+            page,
+            "- Other programs took up to {} of the processors during a run",
+            shown(most, "%")
+        );
+    }
+    page.push_str(
+        "\nEach figure is the median of five processes, with the lowest and the highest beside it. Times are processor time \
+         unless they are said to be passed time. The document is the protocol's example, with its four secrets, and two \
+         more add-ons: that of the scenario `steady`.\n\n",
+    );
+}
+
+fn section(page: &mut String, title: &str, rows: &[String]) {
+    if rows.is_empty() {
+        return;
+    }
+    let _ = write!(page, "## {title}\n\n");
+    page.push_str("| Median | What | Lowest to highest | Bound |\n|---|---|---|---|\n");
+    for row in rows {
+        let _ = writeln!(page, "{row}");
+    }
+    page.push('\n');
+}
+
+fn rows(measured: &[Measured<'_>], wanted: impl Fn(Is) -> bool) -> Vec<String> {
+    let mut rows = Vec::new();
+    for measured in measured {
+        for figure in measured.measurement.figures.iter().filter(|f| wanted(f.is)) {
+            let Some(spread) = measured.spread(figure.name) else {
+                continue;
+            };
+            let unit = figure.unit;
+            let bound = match figure.is {
+                Is::AtMost(bound) if spread.median > bound => {
+                    format!("at most {}: **missed**", shown(bound, unit))
+                }
+                Is::AtMost(bound) => format!("at most {}: held", shown(bound, unit)),
+                Is::Peer | Is::Beside => "–".to_owned(),
+            };
+            rows.push(format!(
+                "| {} | {} | {} to {} | {bound} |",
+                shown(spread.median, unit),
+                figure.what,
+                shown(spread.lowest, unit),
+                shown(spread.highest, unit),
+            ));
+        }
+    }
+    rows
+}
+
+/// A figure with three digits that say something.
+fn shown(value: f64, unit: &str) -> String {
+    let digits = match value.abs() {
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        _ => 2,
+    };
+    let number = format!("{value:.digits$}");
+    let number = match number.contains('.') {
+        true => number
+            .trim_end_matches('0')
+            .trim_end_matches('.')
+            .to_owned(),
+        false => grouped(&number),
+    };
+    format!("{number} {unit}")
+}
+
+/// `18770` as `18,770`.
+fn grouped(digits: &str) -> String {
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `2 × AMD EPYC, 24 GiB`, from what the kernel says.
+pub(super) fn machine(cpuinfo: &str, meminfo: &str) -> String {
+    let value = |line: &str| {
+        line.split_once(':')
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    let models: Vec<String> = cpuinfo
+        .lines()
+        .filter(|line| line.starts_with("model name"))
+        .filter_map(value)
+        .collect();
+    let model = models.first().map_or("processors", String::as_str);
+    let memory = meminfo.lines().find(|line| line.starts_with("MemTotal:"));
+    let kib: Option<f64> = memory.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    let memory = kib.map_or_else(String::new, |kib| {
+        format!(", {:.0} GiB", kib / 1024.0 / 1024.0)
+    });
+    format!("{} × {model}{memory}", models.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEASUREMENT: Measurement = Measurement {
+        name: "sync",
+        seconds: 1,
+        how: "in a loop.",
+        figures: &[
+            Figure {
+                name: "generator_us",
+                what: "a sync",
+                unit: "µs",
+                is: Is::AtMost(60.0),
+            },
+            Figure {
+                name: "rate",
+                what: "syncs",
+                unit: "/s",
+                is: Is::Beside,
+            },
+        ],
+    };
+
+    fn measured(generator_us: &[f64]) -> Measured<'static> {
+        let runs = generator_us.iter().map(|us| {
+            [("generator_us", *us), ("rate", 18_770.4), (OTHERS, 1.5)]
+                .map(|(name, value)| (name.to_owned(), value))
+                .into()
+        });
+        Measured {
+            measurement: &MEASUREMENT,
+            runs: runs.collect(),
+        }
+    }
+
+    fn origin() -> Origin {
+        Origin {
+            commit: "78842aa".to_owned(),
+            date: "2026-11-30".to_owned(),
+            machine: "2 × AMD EPYC, 24 GiB".to_owned(),
+            system: "Linux 6.18".to_owned(),
+            compiler: "rustc 1.95.0".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_median_is_held_against_the_bound() {
+        for (runs, expected) in [
+            (
+                [70.0, 50.0, 51.26, 49.0, 80.0],
+                "| 51.3 µs | a sync | 49 µs to 80 µs | at most 60 µs: held |",
+            ),
+            (
+                [70.0, 50.0, 61.0, 49.0, 80.0],
+                "| 61 µs | a sync | 49 µs to 80 µs | at most 60 µs: **missed** |",
+            ),
+        ] {
+            let measured = [measured(&runs)];
+            let page = write(Some(&origin()), &measured, &BTreeMap::new());
+            assert!(page.contains(expected), "{page}");
+            assert!(page.contains("| 18,770 /s | syncs |"), "{page}");
+            assert_eq!(
+                measured[0].misses().count(),
+                usize::from(expected.contains("missed"))
+            );
+        }
+    }
+
+    #[test]
+    fn the_page_says_where_it_comes_from() {
+        let profiles = [("sync", vec!["12.50% agents f".to_owned()])].into();
+        let page = write(Some(&origin()), &[measured(&[50.0])], &profiles);
+        for part in [
+            "Commit: `78842aa`\n",
+            "2 × AMD EPYC, 24 GiB, Linux 6.18, rustc 1.95.0",
+            "up to 1.5 % of the processors",
+            "- `sync`: in a loop.\n",
+            "What a profile says of `sync`",
+            "12.50% agents f\n",
+        ] {
+            assert!(page.contains(part), "{part}: {page}");
+        }
+        let tables = write(None, &[measured(&[50.0])], &BTreeMap::new());
+        assert!(tables.starts_with("## Figures"), "{tables}");
+    }
+
+    #[test]
+    fn a_machine_is_told_from_the_kernels_files() {
+        let cpuinfo =
+            "processor\t: 0\nmodel name\t: AMD EPYC\nprocessor\t: 1\nmodel name\t: AMD EPYC\n";
+        let meminfo = "MemTotal:       24689764 kB\nMemFree: 1 kB\n";
+        assert_eq!(machine(cpuinfo, meminfo), "2 × AMD EPYC, 24 GiB");
+        assert_eq!(machine("", ""), "0 × processors");
+    }
+}
