@@ -6,7 +6,8 @@ use agent_core::machine::WakeReason;
 use agent_core::note::Note;
 use agent_core::pbx::durable::{Durable, EnrollStep, IdleReason};
 use protocol::endpoint::Endpoint;
-use protocol::id::ServerId;
+use protocol::id::{Arch, ServerId};
+use protocol::pbx::ProtocolVersion;
 use protocol::pbx::call::{AnswerBody, Refusal, Reply, Request, RetryAfter};
 use protocol::pbx::enroll::EnrollRequest;
 use protocol::problem::ProblemCode;
@@ -60,6 +61,10 @@ fn enr_6_from_a_token_to_a_node_that_runs_and_syncs_at_once() {
         (asked.cluster_id.as_str(), asked.node_name.as_str()),
         ("clu_1", "fsn1-server-1")
     );
+    assert_eq!(
+        (asked.protocol, asked.agent_version.as_str(), asked.arch),
+        (ProtocolVersion::CURRENT, "1.4.0", Arch::Amd64)
+    );
     assert_eq!(sent.call.stamp, None, "the token proves it");
 
     world.answer_well();
@@ -87,22 +92,28 @@ fn enr_6_from_a_token_to_a_node_that_runs_and_syncs_at_once() {
     );
 }
 
-// rule ENR-5: the token goes only after the answer is kept.
+// rule ENR-5: the token goes only after the answer is kept, and nothing of the node is touched before it is gone.
 #[test]
 fn enr_5_the_token_is_dropped_only_after_the_answer_is_kept() {
     let mut world = World::fresh();
-    world.node.holds = Some("StoreBootstrap");
     world.call();
     world.tasks();
+    world.node.holds = Some("StoreBootstrap");
     world.answer_well();
+    world.settle();
     assert_eq!(world.tasks(), [""; 0]);
     assert!(world.disk.identity.is_none(), "it does not count yet");
-    world.node.holds = Some("DropToken");
-    let held = world.node.held.take().unwrap();
-    world.node.held = Some(held);
+
+    let read_only = failure("config.yaml: read-only file system");
+    world.node.failures.push(("DropToken", read_only));
     world.release_well();
-    world.settle();
+    assert_eq!(world.tasks(), STEPS[2..4]);
     assert!(world.disk.identity.is_some());
+
+    let wake = world.wake().unwrap();
+    assert_eq!(wake.why, WakeReason::TaskRetry { failures: 1 });
+    world.wait_for(wake);
+    assert_eq!(world.tasks(), STEPS[3..]);
 }
 
 // rules ENR-10, ENR-11: an answer that is lost is asked for again, with the very same request.
