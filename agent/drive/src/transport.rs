@@ -6,8 +6,9 @@
 //! would take the second one for a replay.
 //!
 //! A connection is driven by the call that uses it, not by a task of its own: a call wakes one task, and dropping the
-//! call closes the socket. What the portal did to the connection between two calls is looked at when the next one
-//! begins, before a byte of it is sent.
+//! call closes the socket. Between two calls only the stream is kept, without the buffers of HTTP, which are most of what
+//! an open connection takes; what the portal did to it meanwhile is looked at when the next call begins, before a byte of
+//! it is sent.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -184,7 +185,7 @@ impl Transport {
         Connection {
             shared: Arc::clone(&self.0),
             tls: session.map(TlsConnector::from),
-            open: None,
+            kept: None,
         }
     }
 }
@@ -202,13 +203,13 @@ impl fmt::Debug for Shared {
 pub struct Connection {
     shared: Arc<Shared>,
     tls: Option<TlsConnector>,
-    open: Option<Box<Open>>,
+    kept: Option<Tap>,
 }
 
 impl Connection {
     /// Whether a connection is held; the portal may have closed it since.
     pub fn is_open(&self) -> bool {
-        self.open.is_some()
+        self.kept.is_some()
     }
 
     /// Sends one request and reads its answer. Dropping the future closes the connection.
@@ -226,11 +227,12 @@ impl Connection {
         let deadline = begun + shared.time_outs.request;
         let mut request = shared.request(exchange)?;
         loop {
-            let (mut open, kept) = match self.take_open().await {
-                Some(open) => (open, true),
+            let (stream, kept) = match self.take_kept().await {
+                Some(stream) => (stream, true),
                 None => (self.connect(begun, observer).await?, false),
             };
             observer.connected(kept);
+            let mut open = Open::new(stream, &shared.http).await?;
             open.seen.begin();
             let wait = Wait {
                 patience,
@@ -250,7 +252,7 @@ impl Connection {
                     if let Some(at) = seen.last_in() {
                         observer.last_byte_in(at);
                     }
-                    self.open = Some(open);
+                    self.kept = open.at_rest().await;
                     return Ok(raw);
                 }
                 // Closed while it was idle: nothing of the request has left, so this is no second sending of it.
@@ -270,40 +272,27 @@ impl Connection {
         }
     }
 
-    /// The kept connection, if the portal has not closed it meanwhile.
-    async fn take_open(&mut self) -> Option<Box<Open>> {
-        let mut open = self.open.take()?;
-        let ready = open.http.drive(open.sender.ready()).await;
-        ready.is_ok().then_some(open)
+    /// The kept stream, if the portal has neither closed it meanwhile nor said anything that nobody asked for.
+    async fn take_kept(&mut self) -> Option<Tap> {
+        let mut stream = self.kept.take()?;
+        let is_silent = poll_fn(|context| {
+            let mut byte = [0];
+            let read = Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut byte));
+            Poll::Ready(read.is_pending())
+        });
+        is_silent.await.then_some(stream)
     }
 
     /// Opens a connection.
-    async fn connect(
-        &self,
-        begun: Instant,
-        observer: &mut impl Observer,
-    ) -> Result<Box<Open>, Failure> {
+    async fn connect(&self, begun: Instant, observer: &mut impl Observer) -> Result<Tap, Failure> {
         let time_outs = self.shared.time_outs;
         let deadline = begun + time_outs.connect.min(time_outs.request);
         let connected = timeout_at(deadline, self.dial(observer)).await;
         let stream = connected.unwrap_or(Err(Failure::TimedOutConnect))?;
-        let seen = Arc::new(Seen::new(self.shared.start));
-        let tapped = Tap {
+        Ok(Tap {
             stream,
-            seen: Arc::clone(&seen),
-        };
-        // Nothing is sent here: hyper's handshake of HTTP/1.1 makes values only.
-        let (sender, http) = self
-            .shared
-            .http
-            .handshake(TokioIo::new(tapped))
-            .await
-            .map_err(|error| Failure::ConnectOther(io::Error::other(error)))?;
-        Ok(Box::new(Open {
-            sender,
-            http: Http(Some(http)),
-            seen,
-        }))
+            seen: Arc::new(Seen::new(self.shared.start)),
+        })
     }
 
     /// Name, TCP, TLS.
@@ -384,7 +373,7 @@ impl Shared {
     }
 }
 
-/// An open connection.
+/// A connection in use.
 struct Open {
     sender: http1::SendRequest<Full<Bytes>>,
     http: Http,
@@ -407,6 +396,30 @@ impl From<hyper::Error> for Broken {
 }
 
 impl Open {
+    /// Nothing is sent here: hyper's handshake of HTTP/1.1 makes values only.
+    async fn new(stream: Tap, http: &http1::Builder) -> Result<Self, Failure> {
+        let seen = Arc::clone(&stream.seen);
+        let (sender, http) = http
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| Failure::ConnectOther(io::Error::other(error)))?;
+        Ok(Self {
+            sender,
+            http: Http(Some(http)),
+            seen,
+        })
+    }
+
+    /// The stream, if another request may follow on it: both sides are through with this one and neither closes.
+    async fn at_rest(mut self) -> Option<Tap> {
+        let ready = poll_fn(|context| Poll::Ready(self.sender.poll_ready(context)));
+        let Poll::Ready(Ok(())) = self.http.drive(ready).await else {
+            return None;
+        };
+        let parts = self.http.0?.into_parts();
+        parts.read_buf.is_empty().then(|| parts.io.into_inner())
+    }
+
     async fn answer(&mut self, request: Request<Full<Bytes>>) -> Result<Raw, Broken> {
         let sent = self.sender.try_send_request(request);
         let response = match self.http.drive(sent).await {

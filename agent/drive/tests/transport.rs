@@ -201,6 +201,25 @@ async fn a_request_is_never_sent_twice() {
     }
 }
 
+// Between two calls nobody asks anything, so what comes then is no answer: the next request goes where it gets its own.
+#[tokio::test]
+async fn what_nobody_asked_for_is_no_answer() {
+    let two_at_once = [answer("200 OK", "1"), answer("200 OK", "forged")].concat();
+    for secure in [true, false] {
+        let acts = [Act::Send(two_at_once.clone()), ok("2")];
+        let server = match secure {
+            true => Server::tls(acts).await,
+            false => Server::plain(acts).await,
+        };
+        let mut connection = server.transport(LONG).connection();
+        for (body, connections) in [("1", 1), ("2", 2)] {
+            let raw = send(&mut connection, "{}").await.unwrap();
+            assert_eq!(&raw.body[..], body.as_bytes(), "secure {secure}");
+            assert_eq!(server.connections(), connections, "secure {secure}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_new_connection_that_breaks_is_no_race() {
     for (act, expected) in [
