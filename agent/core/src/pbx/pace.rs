@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use protocol::endpoint::{Authentication, Endpoint};
-use protocol::limits::{RETRY_AFTER_SECONDS_MAX, SAME_REQUEST_SENT_MAX};
+use protocol::limits::{CLOCK_SKEW_SECONDS_MAX, RETRY_AFTER_SECONDS_MAX, SAME_REQUEST_SENT_MAX};
 use protocol::pbx::call::{AnswerBody, Refusal, Reply, RetryAfter};
 use protocol::problem::ProblemCode;
 use protocol::time::{Timestamp, UnixSeconds};
@@ -147,7 +147,7 @@ impl Pace {
     }
 
     /// How a request is to be signed now; the other key signs while it is on trial (ANS-4). A request that goes out again
-    /// never has a timestamp that it had before (ANS-3).
+    /// has a later timestamp than before (ANS-3), unless the clock was set back so far that nobody would take one (SIGN-4).
     pub(super) fn stamp(&self, shared: &Shared, tries: &mut Tries) -> Option<Stamp> {
         let identity = shared.journal.identity.as_ref()?;
         let preferred = rotate::preferred(&shared.journal, identity);
@@ -156,16 +156,12 @@ impl Pace {
             Some(_) if self.other_key_tried => identity.active.handle,
             _ => preferred,
         };
-        let clock = shared
-            .time()
-            .unix_seconds()
-            .clamp(0, LATEST_STAMP)
-            .unsigned_abs();
-        let at = UnixSeconds(
-            tries
-                .signed_at
-                .map_or(clock, |UnixSeconds(last)| clock.max(last + 1)),
-        );
+        let clock = shared.time().unix_seconds().max(0).unsigned_abs();
+        let clock = clock.min(LATEST_STAMP - CLOCK_SKEW_SECONDS_MAX);
+        let before = tries
+            .signed_at
+            .filter(|UnixSeconds(last)| *last < clock + CLOCK_SKEW_SECONDS_MAX);
+        let at = UnixSeconds(before.map_or(clock, |UnixSeconds(last)| clock.max(last + 1)));
         tries.signed_at = Some(at);
         Some(Stamp {
             agent: identity.agent_id.clone(),
@@ -176,7 +172,7 @@ impl Pace {
 }
 
 /// The last timestamp that has ten digits (KEY-2).
-const LATEST_STAMP: i64 = 9_999_999_999;
+const LATEST_STAMP: u64 = 9_999_999_999;
 
 /// The table of answers.
 impl Pace {
@@ -250,10 +246,7 @@ impl Pace {
             // ANS-4
             (401, code) if is_portals_word(&refusal) => self.unauthorized(shared, code),
             // ANS-5
-            (409, Some(ProblemCode::ClockSkew)) => {
-                tries.signed_at = None;
-                self.clock_skew(shared, endpoint, refusal)
-            }
+            (409, Some(ProblemCode::ClockSkew)) => self.clock_skew(shared, endpoint, refusal),
             // ANS-6, as far as it is here: the update itself is not.
             (426, _) => {
                 shared.note(Note::ProtocolTooOld {

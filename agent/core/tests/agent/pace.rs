@@ -12,6 +12,7 @@ use protocol::pbx::sync::SyncAnswer;
 use protocol::problem::ProblemCode;
 use protocol::time::Timestamp;
 
+use crate::operate::save;
 use crate::world::{
     START_MS, World, broken, document, enrolled, key_pairs, keys, offer, page, refusal,
     refusal_with,
@@ -519,6 +520,48 @@ fn ans_5_the_offset_is_the_portals_time_minus_the_raw_clock() {
     world.sync();
     refuse(&mut world, 0);
     assert_eq!(world.wake().unwrap().why, WakeReason::SignAgain);
+}
+
+// rule ANS-5: after a correction a request goes out again under a second that it has not had yet, unless it was signed so
+// far ahead that the portal takes nothing later.
+#[test]
+fn ans_5_a_correction_signs_no_second_twice() {
+    // By how much the node's clock is ahead, how much of that the portal takes back, and how many seconds later than before
+    // the same events are signed, a second after they were.
+    let rows = [
+        (0, 187, 1),
+        (0, 1_000, 1),
+        (0, 59_000, 1),
+        (0, -300_000, 301),
+        (7_200_000, 7_200_000, -7_199),
+    ];
+    for (ahead_ms, back_ms, later_seconds) in rows {
+        let mut world = World::enrolled();
+        world.set_clock(ahead_ms);
+        world.offer(&save("op_1"));
+        let first = world.call_of(Endpoint::Events);
+        let portal_time = Timestamp::from_unix_ms(world.now.wall.unix_ms() - back_ms);
+        world.reply(refused(Refusal {
+            portal_time: Some(portal_time),
+            ..refusal(ProblemCode::ClockSkew)
+        }));
+        let second = world.call_of(Endpoint::Events);
+        assert_eq!(second.body(), first.body());
+        let later = second.stamp().cast_signed() - first.stamp().cast_signed();
+        assert_eq!(later, later_seconds, "put back by {back_ms} ms");
+    }
+}
+
+// rule KEY-2: ten digits, whatever the node's clock says and however often the request goes out.
+#[test]
+fn key_2_a_timestamp_never_has_eleven_digits() {
+    let mut world = World::enrolled();
+    world.set_clock(9_999_999_999_000 - START_MS);
+    for _ in 0..3 {
+        let sent = world.sync();
+        assert!(sent.stamp() <= 9_999_999_999, "{}", sent.stamp());
+        world.refuse(ProblemCode::InvalidRequest);
+    }
 }
 
 // rule ANS-5: portal_time counts before a date.
