@@ -5,9 +5,12 @@
 //! since one rule is about clusters. What a referee knows, it works out again by itself where it can: bounds come from the
 //! numbers of the behaviour ([`Limits`]), not from the machine that is judged.
 //!
-//! Not here yet: 8's maintenance window (nothing restarts k3s for a drop-in yet) and 10, which needs to know when the last
-//! fault was.
+//! Two need more than a trace shows, and are told once a run is over: 10 when the last fault was ([`Referees::at_peace`]),
+//! 11 what the portal has ([`Referees::stored_at_portal`]).
+//!
+//! Not here yet: 8's maintenance window (nothing restarts k3s for a drop-in yet).
 
+mod convergence;
 mod disk;
 mod operations;
 mod pace;
@@ -26,6 +29,7 @@ use protocol::id::{NodeName, OperationId};
 use protocol::verified::ReleaseKeys;
 use record::result::{BREACHES_KEPT, RefereeReport};
 
+pub use self::convergence::Peace;
 use crate::trace::{Event, Tap};
 
 /// The referees that are here: their numbers, and what each watches over.
@@ -45,6 +49,10 @@ pub const NAMES: &[(u8, &str)] = &[
         "k3s is stopped and started during an operation by that operation alone",
     ),
     (9, "no secret is in any text"),
+    (
+        10,
+        "once nothing goes wrong any more, the document is reached in time",
+    ),
     (
         11,
         "the result of an operation that ended reaches the portal",
@@ -77,6 +85,7 @@ struct Watched {
     cluster: usize,
     disk: disk::Disk,
     pace: pace::Pace,
+    convergence: convergence::Convergence,
     results: operations::Results,
 }
 
@@ -128,7 +137,8 @@ impl Referees {
             node,
             cluster,
             disk: disk::Disk::default(),
-            pace: pace::Pace::new(limits),
+            pace: pace::Pace::new(Arc::clone(&limits)),
+            convergence: convergence::Convergence::new(limits),
             results: operations::Results::default(),
         });
         self.agents.len() - 1
@@ -141,6 +151,7 @@ impl Referees {
             cluster,
             disk,
             pace,
+            convergence,
             results,
         } = &mut self.agents[agent];
         let mut bench = Bench {
@@ -150,9 +161,24 @@ impl Referees {
         };
         disk.see(event, &self.context.release_keys, &mut bench);
         pace.see(event, &mut bench);
+        convergence.see(event, now.monotonic);
         results.see(event, &mut bench);
-        self.clusters.see(*cluster, event, &mut bench);
+        self.clusters.see(*cluster, agent, event, &mut bench);
         secrets::see(event, &self.context.canaries, &mut bench);
+    }
+
+    /// What is expected of an agent since nothing goes wrong at it any more (referee 10); said once a run is over, of each
+    /// agent that is reachable and whose node is well.
+    pub fn at_peace(&mut self, agent: usize, now: Now, peace: &Peace) {
+        let Watched {
+            node, convergence, ..
+        } = &self.agents[agent];
+        let mut bench = Bench {
+            place: node,
+            now,
+            tallies: &mut self.tallies,
+        };
+        convergence.judge(peace, &mut bench);
     }
 
     /// How many final results of an operation the portal has stored; said once for each operation that ended at an agent

@@ -12,41 +12,70 @@ use crate::trace::{Began, Event, operation_of};
 /// The operation that runs in each cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Clusters {
-    running: BTreeMap<usize, OperationId>,
+    running: BTreeMap<usize, Running>,
+}
+
+/// An operation, and the agent that is at it.
+#[derive(Debug, Clone)]
+struct Running {
+    operation: OperationId,
+    agent: usize,
 }
 
 impl Clusters {
-    pub(super) fn see(&mut self, cluster: usize, event: &Event, bench: &mut Bench<'_>) {
+    pub(super) fn see(
+        &mut self,
+        cluster: usize,
+        agent: usize,
+        event: &Event,
+        bench: &mut Bench<'_>,
+    ) {
         match event {
             Event::Began(began) => {
                 if let Some(operation) = operation_of(&began.record.work) {
-                    let other = self
-                        .running
-                        .insert(cluster, operation.clone())
-                        .filter(|running| running != operation);
+                    let running = Running {
+                        operation: operation.clone(),
+                        agent,
+                    };
+                    let before = self.running.insert(cluster, running);
+                    let other = before.filter(|before| before.operation != *operation);
                     bench.judge(
                         3,
-                        other.map(|running| {
-                            format!("{operation} works in a cluster where {running} runs")
-                        }),
+                        other.map(
+                            |Running {
+                                 operation: other, ..
+                             }| {
+                                format!("{operation} works in a cluster where {other} runs")
+                            },
+                        ),
                     );
                 }
                 if began.moves_k3s {
-                    bench.judge(8, self.disturbs(cluster, began));
+                    bench.judge(8, self.disturbs(cluster, agent, began));
                 }
             }
-            Event::OperationEnded(operation) if self.running.get(&cluster) == Some(operation) => {
-                self.running.remove(&cluster);
+            Event::OperationEnded(operation) => {
+                let running = self.running.get(&cluster);
+                if running.is_some_and(|running| running.operation == *operation) {
+                    self.running.remove(&cluster);
+                }
             }
             _ => {}
         }
     }
 
-    fn disturbs(&self, cluster: usize, began: &Began) -> Option<String> {
+    fn disturbs(&self, cluster: usize, agent: usize, began: &Began) -> Option<String> {
         let running = self.running.get(&cluster)?;
         match &began.record.work {
-            Work::Operation { operation, .. } if operation == running => None,
-            work => Some(format!("{work:?} stops or starts k3s while {running} runs")),
+            Work::Operation { operation, .. } if *operation == running.operation => None,
+            // A node that joins starts its k3s for the first time, and does not know what others are at.
+            Work::Enrollment { .. } if agent != running.agent => None,
+            work => {
+                let operation = &running.operation;
+                Some(format!(
+                    "{work:?} stops or starts k3s while {operation} runs"
+                ))
+            }
         }
     }
 }

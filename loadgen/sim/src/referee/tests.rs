@@ -2,7 +2,7 @@
 
 use agent_core::journal::{StepRecord, Work};
 use agent_core::machine::{Call, KeyHandle, Stamp, WakeReason};
-use agent_core::pbx::durable::{RunningOperation, StepData, TakenDocument};
+use agent_core::pbx::durable::{IdleReason, RunningOperation, StepData, TakenDocument};
 use agent_core::pbx::task::DocumentStep;
 use agent_core::time::{Monotonic, Wall};
 use protocol::id::{Generation, OperationId};
@@ -55,12 +55,16 @@ impl Run {
     }
 
     fn of(&mut self, agent: usize, event: Event) -> &mut Self {
-        let now = Now {
-            monotonic: Monotonic::from_ms(self.now_ms),
-            wall: Wall::from_unix_ms(1_796_000_000_000 + self.now_ms as i64),
-        };
+        let now = self.now();
         self.referees.see(agent, now, &event);
         self
+    }
+
+    fn now(&self) -> Now {
+        Now {
+            monotonic: Monotonic::from_ms(self.now_ms),
+            wall: Wall::from_unix_ms(1_796_000_000_000 + self.now_ms as i64),
+        }
     }
 
     fn wait(&mut self, until_seconds: u64, why: WakeReason) -> &mut Self {
@@ -385,19 +389,21 @@ fn referee_7_wants_a_verified_manifest_before_any_task_of_its_document() {
 
 #[test]
 fn referee_8_leaves_k3s_to_the_operation_that_runs() {
-    let mut run = Run::new();
-    run.see(Event::Began(began("op_1", Step::StopK3s)));
-    run.fine(8);
-    let work = Work::Enrollment {
-        step: agent_core::pbx::durable::EnrollStep::StartK3s,
-    };
-    run.of(
-        1,
+    let enrollment = || {
+        let work = Work::Enrollment {
+            step: agent_core::pbx::durable::EnrollStep::StartK3s,
+        };
         Event::Began(Began {
             record: StepRecord { work, attempt: 1 },
             moves_k3s: true,
-        }),
-    );
+        })
+    };
+    let mut run = Run::new();
+    run.see(Event::Began(began("op_1", Step::StopK3s)));
+    // Another node joins the cluster meanwhile.
+    run.of(1, enrollment());
+    run.fine(8);
+    run.of(0, enrollment());
     run.broken(8, "while op_1 runs");
 }
 
@@ -413,6 +419,73 @@ fn referee_9_finds_a_secret_and_does_not_repeat_it() {
     run.see(text(&format!("the token is {CANARY}")));
     run.broken(9, "canary 0 is in a log line");
     assert!(!format!("{:?}", run.report(9)).contains(CANARY));
+}
+
+fn in_force(generation: u64) -> Event {
+    Event::Stored(Arc::new(Durable {
+        in_force: true,
+        applied_generation: Generation(generation),
+        ..Durable::default()
+    }))
+}
+
+/// Generation 2 is wanted since second 100, and the node needs 20 s for it: it is due at 450.
+fn at_peace(run: &mut Run) -> &mut Run {
+    let peace = Peace {
+        since: Monotonic::from_ms(100_000),
+        wanted: Generation(2),
+        modelled_ms: 20_000,
+    };
+    let now = run.now();
+    run.referees.at_peace(0, now, &peace);
+    run
+}
+
+#[test]
+fn referee_10_gives_an_agent_its_longest_backoff_and_an_interval() {
+    // When generation 2 is in force, when the run ends, and what is found.
+    let rows = [
+        (Some(450), 500, Some("")),
+        (Some(451), 500, Some("generation 2 was reached at 451000")),
+        (None, 450, None),
+        (None, 451, Some("generation 2 is not reached")),
+    ];
+    for (reached, end, found) in rows {
+        let mut run = Run::new();
+        run.at(50).see(in_force(1));
+        if let Some(second) = reached {
+            run.at(second)
+                .see(in_force(2))
+                .at(second + 9)
+                .see(in_force(2));
+        }
+        at_peace(run.at(end));
+        match found {
+            None => assert_eq!(run.report(10).judged, 0, "its time is not over"),
+            Some("") => run.fine(10),
+            Some(says) => run.broken(10, says),
+        }
+    }
+}
+
+#[test]
+fn referee_10_does_not_ask_for_more_than_an_agent_may_do() {
+    let mut run = Run::new();
+    run.at(90)
+        .wait(200, WakeReason::PortalsWord { seconds: 100 })
+        .at(550)
+        .see(in_force(2));
+    at_peace(&mut run);
+    run.fine(10);
+
+    let mut run = Run::new();
+    let idle = Durable {
+        idle: Some(IdleReason::ImageMismatch),
+        ..Durable::default()
+    };
+    run.see(Event::Stored(Arc::new(idle)));
+    at_peace(run.at(9_000));
+    assert_eq!(run.report(10).judged, 0);
 }
 
 #[test]
@@ -443,10 +516,7 @@ fn referee_11_wants_every_result_at_the_portal_exactly_once() {
         body: answer(3),
     });
     run.fine(11);
-    let now = Now {
-        monotonic: Monotonic::from_ms(0),
-        wall: Wall::from_unix_ms(0),
-    };
+    let now = run.now();
     run.referees.stored_at_portal(now, &operation("op_1"), 1);
     run.fine(11);
     run.referees.stored_at_portal(now, &operation("op_1"), 2);
