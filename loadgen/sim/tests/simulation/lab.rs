@@ -1,0 +1,315 @@
+//! A small fleet with a day of its own: documents, operations, and whoever watches it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use agent_core::machine::{Action, Input, Wake};
+use agent_core::note::Note;
+use agent_core::pbx::Agent;
+use agent_core::pbx::durable::Durable;
+use agent_core::pbx::facts::Config;
+use agent_core::port::Watch;
+use agent_core::time::{Monotonic, Now};
+use fleet_sim::clock::NodeClock;
+use fleet_sim::referee::{Context, Peace, Referees, Seat};
+use fleet_sim::simulation::{Nodes, Settings, Simulation, TightLoop};
+use portal_core::Portal;
+use portal_core::control::{DesiredInput, OperationInput, OperationView};
+use protocol::id::{ClusterId, Generation, OperationId};
+use protocol::pbx::call::{Reply, Request};
+use protocol::pbx::operation::{EventState, OperationKind, SnapshotSaveResult};
+use protocol::pbx::sync::UnitState;
+use protocol::sign::VerifyingKey;
+use protocol::verified::ReleaseKeys;
+use record::result::RefereeReport;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+pub(crate) const MINUTE_MS: u64 = 60_000;
+
+/// A fleet, and the operations that it was given.
+pub(crate) struct Lab {
+    pub(crate) simulation: Simulation<Eyes>,
+    pub(crate) operations: Vec<(ClusterId, OperationId)>,
+    clusters: Vec<ClusterId>,
+    pub(crate) generation: Generation,
+    /// When the document of that generation was set.
+    set_at: Monotonic,
+    modelled_ms: u64,
+    referees: Rc<RefCell<Referees>>,
+}
+
+impl Lab {
+    pub(crate) fn new(settings: Settings, nodes: &Nodes) -> Self {
+        let portal = settings.portal();
+        let context = Context {
+            release_keys: release_keys(&portal),
+            canaries: CANARIES.map(str::to_owned).into(),
+        };
+        let referees = Rc::new(RefCell::new(Referees::new(context)));
+        let modelled_ms = modelled_ms(&settings, nodes);
+        let mut simulation = Simulation::new(settings, portal);
+        let mut clusters: Vec<ClusterId> = Vec::new();
+        nodes
+            .join(&mut simulation, |_, member| {
+                let Config {
+                    cluster_id,
+                    node_name,
+                    ..
+                } = &member.facts.config;
+                if clusters.last() != Some(cluster_id) {
+                    clusters.push(cluster_id.clone());
+                }
+                let limits = Arc::clone(&member.facts.limits);
+                let number = clusters.len();
+                let seat = referees
+                    .borrow_mut()
+                    .admit(node_name.clone(), number, limits);
+                Eyes::new(cluster_id.clone(), Seat::new(seat), Rc::clone(&referees))
+            })
+            .unwrap();
+        Self {
+            simulation,
+            operations: Vec::new(),
+            clusters,
+            generation: Generation(0),
+            set_at: Monotonic::default(),
+            modelled_ms,
+            referees,
+        }
+    }
+
+    /// Whether a member sends nothing any more.
+    pub(crate) fn is_idle(&self, member: usize) -> bool {
+        self.simulation.watch(member).has_given_up || self.simulation.durable(member).idle.is_some()
+    }
+
+    /// What the referees have seen.
+    pub(crate) fn reports(&self) -> Vec<RefereeReport> {
+        self.referees.borrow().reports(&BTreeSet::new())
+    }
+
+    /// The referees hear of an operation that ended as the portal has it.
+    pub(crate) fn tell_referees(&self, operation: &OperationId, results: u64) {
+        let now = NodeClock::right(self.simulation.settings().started_at);
+        let now = now.read(self.simulation.now());
+        let mut referees = self.referees.borrow_mut();
+        referees.stored_at_portal(now, operation, results);
+    }
+
+    /// The referees hear since when nothing has stood in a member's way to the last document.
+    pub(crate) fn tell_of_peace(&self, member: usize) {
+        let now = NodeClock::right(self.simulation.settings().started_at);
+        let now = now.read(self.simulation.now());
+        let last_trouble = self.simulation.last_trouble(member);
+        let peace = Peace {
+            since: last_trouble.map_or(self.set_at, |trouble| trouble.max(self.set_at)),
+            wanted: self.generation,
+            modelled_ms: self.modelled_ms,
+        };
+        // Members take their seats in their order.
+        self.referees.borrow_mut().at_peace(member, now, &peace);
+    }
+
+    pub(crate) fn run_until_minute(&mut self, minute: u64) -> Result<(), TightLoop> {
+        self.simulation
+            .run_until(Monotonic::from_ms(minute * MINUTE_MS))
+    }
+
+    /// Every cluster gets another document.
+    pub(crate) fn set_document(&mut self) {
+        self.set_at = self.simulation.now();
+        for cluster in &self.clusters {
+            let (set, _) = self
+                .simulation
+                .control()
+                .set_desired(cluster, document())
+                .unwrap();
+            self.generation = set.generation;
+        }
+    }
+
+    /// Clusters get an operation of this kind, those for which there are parameters.
+    pub(crate) fn operate(
+        &mut self,
+        kind: OperationKind,
+        params: impl Fn(&Self, &ClusterId) -> Option<Value>,
+    ) {
+        for cluster in self.clusters.clone() {
+            let Some(params) = params(self, &cluster) else {
+                continue;
+            };
+            let input = OperationInput {
+                kind: kind.clone(),
+                target: None,
+                params: to_raw_value(&params).unwrap().into(),
+                consent: None,
+            };
+            let control = self.simulation.control();
+            let (posted, _) = control.post_operation(&cluster, input).unwrap();
+            self.operations.push((cluster, posted.id));
+        }
+    }
+
+    pub(crate) fn operation(&self, operation: &OperationId) -> OperationView {
+        self.simulation.control().operation(operation).unwrap()
+    }
+
+    /// The operations of a cluster, the last one first.
+    pub(crate) fn operations_of(&self, cluster: &ClusterId) -> impl Iterator<Item = OperationView> {
+        let of_cluster = self
+            .operations
+            .iter()
+            .rev()
+            .filter(move |(of, _)| of == cluster);
+        of_cluster.map(|(_, id)| self.operation(id))
+    }
+
+    /// What the snapshot was called in truth that a cluster saved last.
+    pub(crate) fn snapshot_of(&self, cluster: &ClusterId) -> Option<String> {
+        self.operations_of(cluster).find_map(|view| {
+            let saved: SnapshotSaveResult = serde_json::from_str(view.result?.get()).ok()?;
+            Some(saved.name.to_string())
+        })
+    }
+
+    /// Whether the last restore that has ended at a member did so badly. The member is asked, since a portal that has not
+    /// taken all of its events does not know.
+    pub(crate) fn restore_has_failed(&self, member: usize) -> bool {
+        let durable = self.simulation.durable(member);
+        let mut ended = durable.finished.iter().rev();
+        let last = ended.find(|ended| ended.kind == OperationKind::ClusterRestore);
+        last.is_some_and(|last| last.end.state == EventState::Failed)
+    }
+
+    /// The members of a cluster.
+    pub(crate) fn members_of(&self, cluster: &ClusterId) -> impl Iterator<Item = usize> {
+        let members = 0..self.simulation.members();
+        members.filter(move |member| self.simulation.watch(*member).cluster == *cluster)
+    }
+}
+
+/// How long it may take at most, by the model, until a node that was just started can put a document into force: its start,
+/// and a restore that the portal has asked it for before; some seconds are for requests and files.
+fn modelled_ms(settings: &Settings, nodes: &Nodes) -> u64 {
+    let costs = &nodes.costs;
+    let restore_ms = costs.k3s_stop_ms + costs.reset_ms + nodes.limits.restore_grace_ms;
+    let start_ms = settings.boot_ms.most + costs.k3s_start_ms + costs.api_ready_ms;
+    restore_ms + start_ms + 5_000
+}
+
+fn release_keys(portal: &Portal) -> Arc<ReleaseKeys> {
+    let key = VerifyingKey::parse(&portal.settings().release_key.public()).unwrap();
+    Arc::new(ReleaseKeys::new([key]).unwrap())
+}
+
+/// Every secret that is in a run.
+const CANARIES: [&str; 5] = [
+    "canary-hcloud-token",
+    "canary-s3-access-key",
+    "canary-s3-secret-key",
+    "canary-acme-key",
+    "canary-join-token",
+];
+
+/// The example of the protocol, with four secrets.
+pub(crate) fn document() -> DesiredInput {
+    serde_json::from_value(json!({
+        "release": "2026.11.1",
+        "agent_version": "1.4.0",
+        "host": {"snapshot_schedule": "0 */6 * * *", "snapshot_retention": 14, "ingress_mode": "bundled"},
+        "maintenance_window": {
+            "days": ["sun"], "start": "02:00", "duration_minutes": 120, "time_zone": "Europe/Berlin",
+        },
+        "secrets": {
+            "hcloud_token": "canary-hcloud-token",
+            "s3": {"endpoint": "https://fsn1.example", "region": "fsn1", "bucket": "snapshots", "folder": "lab",
+                   "access_key": "canary-s3-access-key", "secret_key": "canary-s3-secret-key"},
+        },
+        "addons": [
+            {"name": "cert-manager", "enabled": true, "options": {"replicas": 2},
+             "secret_options": {"acme_key": "canary-acme-key"}},
+        ],
+    }))
+    .unwrap()
+}
+
+/// What is seen of one agent, and its seat among the referees.
+pub(crate) struct Eyes {
+    pub(crate) cluster: ClusterId,
+    pub(crate) boots: u32,
+    pub(crate) calls: u32,
+    pub(crate) answers: u32,
+    lately: VecDeque<Monotonic>,
+    /// The most calls within ten seconds.
+    pub(crate) most_calls: usize,
+    /// What the agent said of itself last.
+    pub(crate) last_report: String,
+    pub(crate) k3s_is_stopped: bool,
+    /// It has said in this start that it sends nothing any more; its disk may not say so yet.
+    pub(crate) has_given_up: bool,
+    seat: Seat,
+    referees: Rc<RefCell<Referees>>,
+}
+
+impl Eyes {
+    fn new(cluster: ClusterId, seat: Seat, referees: Rc<RefCell<Referees>>) -> Self {
+        Self {
+            cluster,
+            boots: 0,
+            calls: 0,
+            answers: 0,
+            lately: VecDeque::new(),
+            most_calls: 0,
+            last_report: String::new(),
+            k3s_is_stopped: false,
+            has_given_up: false,
+            seat,
+            referees,
+        }
+    }
+}
+
+impl Watch<Agent> for Eyes {
+    fn boot(&mut self, now: Now, durable: &Durable) {
+        self.boots += 1;
+        self.has_given_up = false;
+        // A new start knows nothing of the calls of the one before.
+        self.lately.clear();
+        self.seat
+            .boot(now, durable, &mut self.referees.borrow_mut());
+    }
+
+    fn input(&mut self, now: Now, input: &Input<Agent>) {
+        if let Input::Reply(_, Ok(Reply::Done(_))) = input {
+            self.answers += 1;
+        }
+        self.seat.input(now, input, &mut self.referees.borrow_mut());
+    }
+
+    fn action(&mut self, now: Now, action: &Action<Agent>) {
+        if let Action::Note(Note::Revoked { .. } | Note::EnrollmentGivenUp { .. }) = action {
+            self.has_given_up = true;
+        }
+        if let Action::Call(_, call) = action {
+            if let Request::Sync(report) = &call.request {
+                self.last_report = format!("{report:?}");
+                self.k3s_is_stopped = report.k3s.unit == UnitState::Inactive;
+            }
+            self.calls += 1;
+            self.lately.push_back(now.monotonic);
+            while now.monotonic.since(self.lately[0]).as_secs() >= 10 {
+                self.lately.pop_front();
+            }
+            self.most_calls = self.most_calls.max(self.lately.len());
+        }
+        self.seat
+            .action(now, action, &mut self.referees.borrow_mut());
+    }
+
+    fn wake(&mut self, now: Now, wake: Option<Wake>) {
+        self.seat.wake(now, wake, &mut self.referees.borrow_mut());
+    }
+}

@@ -1,0 +1,9 @@
+//! Fleets in virtual time, from outside: what goes wrong, what comes of it, and that it can be repeated.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that unwraps fails with the line that was wrong"
+)]
+
+mod lab;
+mod property;

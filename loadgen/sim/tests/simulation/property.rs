@@ -1,0 +1,404 @@
+//! Whatever goes wrong: no panic, no loop, and once it is over every agent is where it should be.
+//!
+//! Each seed is a fleet of its own with troubles of its own. `PBX_LAB_SEEDS` says how many seeds there are, and
+//! `PBX_LAB_SEED` which one alone; a seed that fails is printed with the command that runs it again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::from_fn;
+use std::num::NonZero;
+use std::ops::Range;
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use agent_core::pbx::durable::Durable;
+use agent_core::time::Monotonic;
+use fleet_sim::clock::NodeClock;
+use fleet_sim::referee::NAMES;
+use fleet_sim::simulation::{Nodes, Settings, Trouble, Troubles, Wire};
+use portal_core::control::{AgentsQuery, OperationStatus};
+use protocol::hash::Sha256Hex;
+use protocol::id::ClusterId;
+use protocol::pbx::operation::OperationKind;
+use record::result::RefereeReport;
+use serde_json::json;
+
+use crate::lab::{Lab, MINUTE_MS};
+
+/// Nothing goes wrong any more after this minute.
+const TROUBLE_MINUTES: u64 = 40;
+/// What every agent may need from then on: the longest backoff, the longest word of a portal, what they were at.
+const PEACE_MINUTES: u64 = 25;
+
+fn settings(seed: u64, wire: Wire) -> Settings {
+    let end = Monotonic::from_ms(TROUBLE_MINUTES * MINUTE_MS);
+    Settings {
+        wire,
+        troubles: Troubles::of_seed(seed, end),
+        ..Settings::new(seed)
+    }
+}
+
+/// A fleet of one to four nodes, some with wrong clocks, some in a cluster of two.
+fn nodes(seed: u64) -> Nodes {
+    Nodes {
+        servers_per_cluster: if seed % 4 == 3 { 2 } else { 1 },
+        clock_offset_ms_max: [0, 50_000, 7_200_000][usize::try_from(seed % 3).unwrap()],
+        clock_drift_ppm_max: 200,
+        ..Nodes::new(1 + u32::try_from(seed % 4).unwrap())
+    }
+}
+
+/// An hour: documents and every kind of operation while things go wrong; when that is over, a last document, and what
+/// somebody would do about agents that are idle, and about a restore that has failed and left k3s stopped (FAIL-3).
+fn live_through(seed: u64, wire: Wire) -> Lab {
+    let mut lab = Lab::new(settings(seed, wire), &nodes(seed));
+    let at = |lab: &mut Lab, minute| lab.run_until_minute(minute).unwrap();
+    let restore = |lab: &Lab, cluster: &ClusterId| {
+        let snapshot = lab.snapshot_of(cluster)?;
+        Some(json!({"snapshot": snapshot, "source": "local"}))
+    };
+    at(&mut lab, 2 + seed % 3);
+    lab.set_document();
+    at(&mut lab, 6);
+    lab.operate(OperationKind::SnapshotSave, |_, _| {
+        Some(json!({"name": "nightly"}))
+    });
+    at(&mut lab, 10);
+    lab.operate(OperationKind::AgentRotateKey, |_, _| Some(json!({})));
+    at(&mut lab, 16);
+    lab.operate(OperationKind::ClusterRestore, restore);
+    at(&mut lab, 24);
+    lab.set_document();
+    lab.operate(OperationKind::AgentRotateKey, |_, _| Some(json!({})));
+    at(&mut lab, 30);
+    // A kind that agents do not run yet, and that has a secret.
+    lab.operate(OperationKind::ServerRejoin, |_, _| {
+        Some(json!({"server_url": "https://10.0.0.2:6443", "token": "canary-join-token"}))
+    });
+    lab.operate(OperationKind::SnapshotSave, |_, _| {
+        Some(json!({"name": "weekly"}))
+    });
+    at(&mut lab, TROUBLE_MINUTES);
+    // Who was told that its identity is revoked asks once when it starts (ANS-4): with a clock that is right, or the one
+    // answer is that its clock is not.
+    for member in 0..lab.simulation.members() {
+        if lab.is_idle(member) {
+            let right = NodeClock::right(lab.simulation.settings().started_at);
+            lab.simulation.set_clock(member, right);
+            lab.simulation.crash(member);
+        }
+    }
+    lab.set_document();
+    lab.operate(OperationKind::ClusterRestore, |lab, cluster| {
+        let mut members = lab.members_of(cluster);
+        let has_failed = members.any(|member| lab.restore_has_failed(member));
+        has_failed.then(|| restore(lab, cluster))?
+    });
+    at(&mut lab, TROUBLE_MINUTES + PEACE_MINUTES);
+    lab
+}
+
+/// How the members of a run have ended.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ends {
+    well: u32,
+    idle: u32,
+    stopped: u32,
+}
+
+/// No agent was in a loop, and each that is not at rest for a reason is where the portal wants it.
+fn check(lab: &Lab) -> Ends {
+    let simulation = &lab.simulation;
+    let mut ends = Ends::default();
+    for member in 0..simulation.members() {
+        let seen = simulation.watch(member);
+        assert!(
+            seen.most_calls <= 20,
+            "{} calls in ten seconds",
+            seen.most_calls
+        );
+        let durable = simulation.durable(member);
+        if lab.is_idle(member) {
+            let told = simulation.troubles(member);
+            let has_enrolled = durable.identity.is_some();
+            // Who has two keys asks with one of them (ANS-4), and the portal may know the other.
+            let has_two_keys = (durable.identity.as_ref()).is_some_and(|it| it.other.is_some());
+            assert!(
+                has_two_keys || !has_enrolled && told.keys().any(|it| may_end_an_enrollment(*it)),
+                "{member} is idle: {:?} after {told:?}",
+                durable.idle
+            );
+            ends.idle += 1;
+        } else if seen.k3s_is_stopped && lab.restore_has_failed(member) {
+            ends.stopped += 1;
+        } else {
+            ends_well(lab, member, &durable);
+            lab.tell_of_peace(member);
+            ends.well += 1;
+        }
+    }
+    let agents = simulation
+        .control()
+        .agents(&AgentsQuery::default())
+        .unwrap()
+        .agents;
+    let identities =
+        (0..simulation.members()).filter_map(|member| simulation.durable(member).identity.clone());
+    let identities: BTreeSet<_> = identities.map(|identity| identity.agent_id).collect();
+    let known: BTreeSet<_> = agents.iter().map(|agent| agent.id.clone()).collect();
+    assert!(identities.is_subset(&known));
+    assert!(
+        agents.len() <= simulation.members(),
+        "a node has two identities"
+    );
+    for (cluster, operation) in &lab.operations {
+        let view = lab.operation(operation);
+        let finals = view.events.iter().filter(|event| event.is_final()).count();
+        let is_excused = lab.members_of(cluster).any(|member| {
+            lab.is_idle(member)
+                || (simulation.troubles(member).keys()).any(|trouble| may_end_an_event(*trouble))
+        });
+        assert!(
+            view.ended_at.is_some() || is_excused,
+            "{operation} has not ended: {:#?}",
+            lab.operations_of(cluster).collect::<Vec<_>>()
+        );
+        if !is_excused {
+            lab.tell_referees(operation, finals as u64);
+        }
+    }
+    let struck = struck(lab);
+    for report in lab.reports() {
+        let RefereeReport { number, broken, .. } = &report;
+        if struck.keys().all(|trouble| is_judge_of(*number, *trouble)) {
+            assert_eq!(report.breaches, 0, "referee {number}: {broken:?}");
+        }
+    }
+    ends
+}
+
+/// It is enrolled, has the last document, and owes nobody anything.
+fn ends_well(lab: &Lab, member: usize, durable: &Durable) {
+    let enrollment = &durable.enrollment;
+    assert!(
+        enrollment.is_none(),
+        "{member} still enrolls: {enrollment:?}"
+    );
+    let reached = durable.in_force && durable.applied_generation == lab.generation;
+    assert!(
+        reached,
+        "{member} has {} in force and not {}: {}",
+        durable.applied_generation,
+        lab.generation,
+        lab.simulation.watch(member).last_report
+    );
+    let operation = &durable.operation;
+    assert!(operation.is_none(), "{member} still works: {operation:?}");
+    // The result of an operation whose first events a portal has not taken is asked for again and again, in vain.
+    let mut troubles = lab.simulation.troubles(member).keys();
+    let outbox = &durable.outbox;
+    assert!(
+        outbox.is_empty() || troubles.any(|trouble| may_end_an_event(*trouble)),
+        "{member} still has events: {outbox:?}"
+    );
+}
+
+/// Whether an agent may take this as the end of its enrollment (ENR-7, ENR-8, ANS-2).
+fn may_end_an_enrollment(trouble: Trouble) -> bool {
+    match trouble {
+        Trouble::Refused(code) => matches!(code.status(), 400 | 401 | 409),
+        _ => false,
+    }
+}
+
+/// Whether an agent may take this as its events' end: a portal that never takes one (ANS-2), or does not know whose they
+/// are (OPS-8). What comes after them is beyond a gap then.
+fn may_end_an_event(trouble: Trouble) -> bool {
+    match trouble {
+        Trouble::Refused(code) => matches!(code.status(), 400 | 404),
+        _ => false,
+    }
+}
+
+/// Whether a referee knows of this trouble what it needs to know: 5 not of a revocation that a crash has kept from the
+/// disk, 6 not whose task it was that failed, 12 not of a clock that runs through a second twice.
+fn is_judge_of(referee: u8, trouble: Trouble) -> bool {
+    match referee {
+        5 => !matches!(trouble, Trouble::Crash(..) | Trouble::StoreFails),
+        6 => trouble != Trouble::TaskFails,
+        12 => trouble != Trouble::ClockJumps,
+        _ => true,
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test has no command line of its own to say how long it may take"
+)]
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+    )
+}
+
+fn seeds(default: u64) -> Range<u64> {
+    match variable("PBX_LAB_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..variable("PBX_LAB_SEEDS").unwrap_or(default),
+    }
+}
+
+/// Runs a test of one seed for each of them, on all processors; what they came to, in the order of the seeds. Those that
+/// fail are printed, with how to run the first of them again.
+fn for_each_seed<T: Send>(seeds: Range<u64>, test: &str, of: fn(u64) -> T) -> Vec<T> {
+    let next = AtomicU64::new(seeds.start);
+    let work = || {
+        let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds.end);
+        let run = |seed| (seed, catch_unwind(|| of(seed)).ok());
+        from_fn(take).map(run).collect::<Vec<_>>()
+    };
+    let mut lives = thread::scope(|scope| {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
+        let joined = workers.into_iter().map(|worker| worker.join().unwrap());
+        joined.flatten().collect::<Vec<_>>()
+    });
+    lives.sort_by_key(|(seed, _)| *seed);
+    let failed: Vec<u64> = lives
+        .iter()
+        .filter_map(|(seed, life)| life.is_none().then_some(*seed))
+        .collect();
+    if let Some(first) = failed.first() {
+        panic!(
+            "seeds {failed:?} fail; again: \
+             PBX_LAB_SEED={first} cargo test -p fleet-sim --test simulation {test}"
+        );
+    }
+    lives.into_iter().filter_map(|(_, life)| life).collect()
+}
+
+type Struck = BTreeMap<Trouble, u64>;
+
+fn struck(lab: &Lab) -> Struck {
+    let mut all = Struck::new();
+    for member in 0..lab.simulation.members() {
+        for (trouble, times) in lab.simulation.troubles(member) {
+            *all.entry(*trouble).or_default() += times;
+        }
+    }
+    all
+}
+
+/// What one seed has shown.
+struct Life {
+    digest: Sha256Hex,
+    ends: Ends,
+    struck: Struck,
+    /// How many events each referee has judged.
+    judged: BTreeMap<u8, u64>,
+}
+
+#[test]
+fn whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated() {
+    let seeds = seeds(2_000);
+    let is_whole = seeds.end - seeds.start >= 200;
+    let name = "whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated";
+    let lives = for_each_seed(seeds, name, |seed| {
+        let lab = live_through(seed, Wire::Typed);
+        let digest = lab.simulation.digest();
+        let ends = check(&lab);
+        // As JSON every other time: that it is the same run again counts as well.
+        let wire = if seed % 2 == 0 {
+            Wire::Typed
+        } else {
+            Wire::Json
+        };
+        let again = live_through(seed, wire).simulation.digest();
+        assert_eq!(digest, again, "the same seed is another run over {wire:?}");
+        Life {
+            digest,
+            ends,
+            struck: struck(&lab),
+            judged: lab
+                .reports()
+                .iter()
+                .map(|report| (report.number, report.judged))
+                .collect(),
+        }
+    });
+    if !is_whole {
+        return;
+    }
+    for trouble in Trouble::all() {
+        let times: u64 = lives
+            .iter()
+            .filter_map(|life| life.struck.get(&trouble))
+            .sum();
+        assert!(times > 0, "{trouble:?} never happened");
+    }
+    let digests: BTreeSet<Sha256Hex> = lives.iter().map(|life| life.digest).collect();
+    assert_eq!(digests.len(), lives.len(), "two seeds gave one run");
+    for (number, name) in NAMES {
+        let judged: u64 = lives
+            .iter()
+            .filter_map(|life| life.judged.get(number))
+            .sum();
+        assert!(judged > 0, "referee {number} has judged nothing: {name}");
+    }
+    let count = |of: fn(&Ends) -> u32| lives.iter().map(|life| of(&life.ends)).sum::<u32>();
+    let (well, idle, stopped) = (
+        count(|ends| ends.well),
+        count(|ends| ends.idle),
+        count(|ends| ends.stopped),
+    );
+    assert!(
+        idle > 0 && well > 3 * (idle + stopped),
+        "{well} end well, {idle} idle, {stopped} with a k3s that a failed restore has stopped"
+    );
+}
+
+#[test]
+fn signed_and_verified_byte_for_byte_it_is_the_same_run() {
+    let name = "signed_and_verified_byte_for_byte_it_is_the_same_run";
+    for_each_seed(seeds(10), name, |seed| {
+        let typed = live_through(seed, Wire::Typed);
+        let signed = live_through(seed, Wire::Signed);
+        assert_eq!(typed.simulation.digest(), signed.simulation.digest());
+    });
+}
+
+#[test]
+fn where_nothing_goes_wrong_everything_succeeds() {
+    let mut lab = Lab::new(Settings::new(1), &Nodes::new(5));
+    lab.run_until_minute(2).unwrap();
+    lab.set_document();
+    lab.run_until_minute(5).unwrap();
+    lab.operate(OperationKind::SnapshotSave, |_, _| {
+        Some(json!({"name": "nightly"}))
+    });
+    lab.operate(OperationKind::AgentRotateKey, |_, _| Some(json!({})));
+    lab.run_until_minute(10).unwrap();
+    lab.operate(OperationKind::ClusterRestore, |lab, cluster| {
+        Some(json!({"snapshot": lab.snapshot_of(cluster)?, "source": "local"}))
+    });
+    lab.run_until_minute(20).unwrap();
+    check(&lab);
+    for (_, operation) in &lab.operations {
+        let view = lab.operation(operation);
+        assert_eq!(view.state, OperationStatus::Succeeded, "{view:?}");
+        assert_eq!(
+            (view.repeats, view.different_repeats, view.beyond_a_gap),
+            (0, 0, 0)
+        );
+    }
+    assert!(struck(&lab).is_empty());
+    for member in 0..5 {
+        let seen = lab.simulation.watch(member);
+        // 20 minutes of syncs each 25 to 35 s apart, and a few other calls.
+        assert!((36..75).contains(&seen.calls), "{} calls", seen.calls);
+        assert_eq!((seen.boots, seen.answers), (1, seen.calls));
+    }
+}
