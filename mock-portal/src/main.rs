@@ -2,6 +2,10 @@
 
 mod program;
 
+/// As in `loadgen`: thousands of connections make and free buffers of all sizes.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> std::process::ExitCode {
     program::main()
 }

@@ -37,6 +37,10 @@ use machine::Others;
 /// Figures by name; the unit stands last in it.
 type Figures = BTreeMap<&'static str, f64>;
 
+/// As in the programs that are measured.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
