@@ -14,8 +14,8 @@ use protocol::time::Timestamp;
 
 use crate::operate::save;
 use crate::world::{
-    START_MS, World, broken, document, enrolled, key_pairs, keys, offer, page, refusal,
-    refusal_with,
+    START_MS, World, broken, document, enroll_answer, enrolled, key_pairs, keys, offer, page,
+    refusal, refusal_with,
 };
 
 type Answer = Result<Reply, Unreachable>;
@@ -250,6 +250,12 @@ fn ans_every_row_of_the_table() {
         (
             "ans_9: a 200 that is none",
             Ok(broken()),
+            backs_off,
+            BACKOFF,
+        ),
+        (
+            "ans_9: a 200 of another endpoint",
+            Ok(Reply::Done(AnswerBody::Enroll(Arc::new(enroll_answer())))),
             backs_off,
             BACKOFF,
         ),
@@ -691,6 +697,24 @@ fn ans_8_the_backoff_grows_to_five_minutes_and_ends_with_a_success() {
     assert_eq!(
         world.wake().unwrap().why,
         WakeReason::Backoff { failures: 1 }
+    );
+}
+
+// rule ANS-11: agents that lose the portal in the same second come back over seconds, each by its own seed.
+#[test]
+fn ans_11_agents_that_fail_together_do_not_come_back_together() {
+    let mut by_second = [0; 11];
+    for seed in 1..=300 {
+        let mut world = World::with(enrolled(), seed);
+        world.sync();
+        world.unreachable();
+        let lost = world.now.monotonic;
+        let waited = world.sync().at.monotonic.since(lost).as_secs();
+        by_second[usize::try_from(waited).unwrap()] += 1;
+    }
+    assert!(
+        by_second.iter().all(|agents| *agents < 100),
+        "{by_second:?}"
     );
 }
 
