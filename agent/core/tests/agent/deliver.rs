@@ -54,6 +54,19 @@ fn ops_8_events_are_on_disk_before_they_are_sent() {
         Endpoint::Sync,
         "nothing is sent that is not on disk"
     );
+
+    let mut world = World::enrolled();
+    world.node.holds = Some("SaveSnapshot");
+    world.offer(&save("op_1"));
+    assert_eq!(world.call().events().len(), 1);
+    world.disk_is_full = true;
+    world.release_well();
+    world.answer_well();
+    assert_eq!(
+        world.call().endpoint(),
+        Endpoint::Sync,
+        "the first event on disk does not vouch for the second"
+    );
 }
 
 // rule OPS-8: at least once, in order, from the first that the portal does not have.

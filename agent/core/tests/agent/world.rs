@@ -2,7 +2,8 @@
 //! otherwise, and a portal whose answers the test gives.
 //!
 //! Whatever a test does, the world itself insists on what no agent may ever do: perform a task whose record is not on disk
-//! (rule OPS-2), have two calls out at once, use a signature twice, or want to be woken in the past.
+//! (rule OPS-2), send keys or events that are not (rules ENR-1, OPS-8), have two calls out at once, use a signature twice,
+//! or want to be woken in the past. What was written is on disk once the agent was told so, and no earlier.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -47,7 +48,9 @@ pub(crate) struct World {
     pub(crate) agent: Agent,
     pub(crate) facts: BootFacts,
     pub(crate) now: Now,
+    /// What was written, from the moment on at which the agent is told so.
     pub(crate) disk: Arc<Durable>,
+    writing: Option<Arc<Durable>>,
     pub(crate) disk_is_full: bool,
     pub(crate) stores: usize,
     /// The program dies while this write is under way, counted from 1; whether the write is still done.
@@ -144,6 +147,7 @@ impl World {
             facts,
             now,
             disk,
+            writing: None,
             disk_is_full: false,
             stores: 0,
             dies_in_store: None,
@@ -167,6 +171,7 @@ impl World {
         self.out = None;
         self.ticket = None;
         self.inputs.clear();
+        self.writing = None;
         self.node.held = None;
         self.signatures.clear();
         self.agent = Agent::boot(
@@ -205,7 +210,29 @@ impl World {
             let Some(input) = self.inputs.pop_front() else {
                 return;
             };
+            if matches!(input, Input::Stored(_, Ok(()))) {
+                self.disk = self.writing.take().expect("a write under way");
+            }
             self.agent.handle(input, self.now);
+        }
+    }
+
+    /// Keys (rule ENR-1) and events (rule OPS-8) are on disk before they are sent.
+    fn rests_on_the_disk(&self, request: &Request) {
+        match request {
+            Request::Enroll(request) => {
+                let enrollment = self.disk.enrollment.as_deref();
+                let kept = enrollment.and_then(|enrollment| enrollment.keys);
+                let kept = kept.map(|keys| (keys.handle.signing, keys.handle.sealing));
+                assert_eq!(kept, Some((request.signing_key, request.sealing_key)));
+            }
+            Request::Events { operation, body } => {
+                let mut outboxes = self.disk.outbox.iter();
+                let kept = outboxes.find(|outbox| outbox.operation == *operation);
+                let kept = &kept.expect("events of an operation on disk").events;
+                assert!(body.events().iter().all(|event| kept.contains(event)));
+            }
+            Request::Sync(_) | Request::Manifest(_) | Request::RotateKey(_) => {}
         }
     }
 
@@ -240,7 +267,7 @@ impl World {
                         message: "state.json: no space left on device".into(),
                     })
                 } else {
-                    self.disk = durable;
+                    self.writing = Some(durable);
                     Ok(())
                 };
                 self.inputs.push_back(Input::Stored(ticket, result));
@@ -288,6 +315,7 @@ impl World {
             Action::Call(ticket, call) => {
                 assert!(self.out.is_none(), "two calls at once: {call:?}");
                 assert!(call.intended <= self.now.monotonic);
+                self.rests_on_the_disk(&call.request);
                 if let Some(stamp) = &call.stamp {
                     let path = call.request.path(&Dialect::default());
                     let signature = (path, call.request.body(), stamp.at.0, stamp.key);
