@@ -12,8 +12,8 @@ use crate::project::Project;
 /// Checks licences, bans and sources.
 const CARGO_DENY: &str = "0.20.2";
 
-/// What the Python checkers import: libsodium, from another language. Dependencies are pinned with it.
-const PYTHON_PACKAGES: &[&str] = &["PyNaCl==1.6.2", "cffi==2.1.1", "pycparser==3.12"];
+/// What the Python checkers import (libsodium, from another language), with all that it needs, in fixed versions.
+const PYTHON_PACKAGES: &str = "e2e/python/requirements.txt";
 
 /// The program `cargo-deny`. Its features for fetching advisories are left out (bans, licences and sources need no
 /// network) and it is built without optimisation: a minute instead of many, and a check still takes two seconds.
@@ -62,7 +62,8 @@ pub(crate) fn python(project: &Project) -> Result<PathBuf> {
     let home = project.tools.join("python");
     let program = home.join("bin/python");
     let stamp = home.join("packages");
-    let wanted = PYTHON_PACKAGES.join("\n");
+    let list = project.root.join(PYTHON_PACKAGES);
+    let wanted = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
     if program.is_file() && fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(program);
     }
@@ -79,8 +80,9 @@ pub(crate) fn python(project: &Project) -> Result<PathBuf> {
         "install",
         "--quiet",
         "--disable-pip-version-check",
+        "--requirement",
     ])
-    .args(PYTHON_PACKAGES);
+    .arg(&list);
     project
         .run("install python packages", &mut pip)?
         .ok("pip install failed")?;

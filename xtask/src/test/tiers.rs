@@ -257,6 +257,11 @@ fn vectors(project: &Project) -> Result<Ending> {
         Ok(python) => python,
         Err(why) => return Ok(Ending::NotRun(format!("{why:#}"))),
     };
+    let mut make = Command::new(&python);
+    make.args(["protocol/vectors/make.py", "--check"]);
+    project
+        .run("vectors made", &mut make)?
+        .ok("make.py would write other vectors than those that are there")?;
     let mut check = Command::new(python);
     check.arg("protocol/vectors/check.py");
     checked(project.run("vectors", &mut check)?)
