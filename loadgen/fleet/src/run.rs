@@ -809,7 +809,15 @@ impl Course {
             tokio::select! {
                 biased;
                 _ = interrupted.wait_for(|interrupt| *interrupt == Interrupt::AtOnce) => break,
-                () = self.clock.sleep_until(given_up) => break,
+                () = self.clock.sleep_until(given_up) => {
+                    self.notes.push(format!(
+                        "without an answer {} s after the end: {} agents; their calls are cut off, and in no share and no \
+                         latency (sync_deficit and staleness see them)",
+                        GRACE.as_secs(),
+                        agents.len()
+                    ));
+                    break;
+                }
                 ended = agents.join_next() => match ended {
                     None => break,
                     Some(Ok(())) => {}

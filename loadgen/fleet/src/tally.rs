@@ -60,6 +60,8 @@ struct Standing {
     /// The identity that it got last, and how many others before.
     identity: Option<AgentId>,
     identities_before: u64,
+    /// When it got the first of them.
+    enrolled_at: Option<Micros>,
     interval: Micros,
     began: Micros,
     /// Since when it owes syncs; none while it owes none.
@@ -101,6 +103,7 @@ impl Tally {
             set_up: false,
             identity: None,
             identities_before: 0,
+            enrolled_at: None,
             interval,
             began: begins,
             owes_syncs_since: None,
@@ -150,9 +153,11 @@ impl Tally {
             self.owes_no_syncs(member, at);
             let standing = &self.standings[member];
             if let Some(last) = standing.last_sync {
-                self.fleet.staleness.gap(at.since(last));
+                self.fleet.staleness.gap(self.gap(last, at));
             }
-            self.fleet.enrolled += u64::from(standing.identity.is_some());
+            // What comes while calls under way end comes after the run: agents that leave make room for others.
+            let in_time = |at: Micros| at <= self.window.until;
+            self.fleet.enrolled += u64::from(standing.enrolled_at.is_some_and(in_time));
             self.fleet.idle += u64::from(standing.state == Gauge::Idle);
             self.fleet.duplicate_identities += standing.identities_before;
         }
@@ -194,6 +199,11 @@ impl Tally {
             inside.0.saturating_mul(1_000_000) / standing.interval.0.max(1);
     }
 
+    /// How long an agent was without a successful sync before `at`; nobody owes one once the run has ended.
+    fn gap(&self, last: Micros, at: Micros) -> Micros {
+        at.min(self.window.until).since(last)
+    }
+
     fn set_connected(&mut self, member: usize, connected: bool) {
         let before = std::mem::replace(&mut self.standings[member].connected, connected);
         count(&mut self.gauges[Gauge::Connected], before, connected);
@@ -213,6 +223,7 @@ impl Tally {
         let standing = &mut self.standings[member];
         if let Some(identity) = &durable.identity {
             standing.identity = Some(identity.agent_id.clone());
+            standing.enrolled_at.get_or_insert(at);
         }
         standing.set_up = durable.identity.is_some() && durable.enrollment.is_none();
         let to = match (&durable.idle, standing.set_up) {
@@ -247,14 +258,15 @@ impl Tally {
             self.moved(member, to, at);
         }
         match answer {
-            AnswerBody::Enroll(answer) => self.identified(member, &answer.agent_id),
+            AnswerBody::Enroll(answer) => self.identified(member, &answer.agent_id, at),
             AnswerBody::Sync(_) => self.synced(member, at),
             AnswerBody::Events(_) | AnswerBody::Manifest(_) | AnswerBody::RotateKey(_) => {}
         }
     }
 
-    fn identified(&mut self, member: usize, identity: &AgentId) {
+    fn identified(&mut self, member: usize, identity: &AgentId, at: Micros) {
         let standing = &mut self.standings[member];
+        standing.enrolled_at.get_or_insert(at);
         match standing.identity.replace(identity.clone()) {
             Some(before) if before != *identity => standing.identities_before += 1,
             _ => {}
@@ -262,10 +274,11 @@ impl Tally {
     }
 
     fn synced(&mut self, member: usize, at: Micros) {
-        let standing = &mut self.standings[member];
-        if let Some(last) = standing.last_sync.replace(at) {
-            self.fleet.staleness.gap(at.since(last));
+        if let Some(last) = self.standings[member].last_sync.replace(at) {
+            let gap = self.gap(last, at);
+            self.fleet.staleness.gap(gap);
         }
+        let standing = &mut self.standings[member];
         let reached = standing.reporting;
         let owed = standing.documents.len();
         standing.documents.retain(|(generation, since)| {

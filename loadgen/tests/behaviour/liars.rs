@@ -174,6 +174,45 @@ fn a_portal_that_falls_silent_under_load_hangs_no_run() {
     let result = place.result();
     adds_up(&result);
     assert_eq!(result.account.total().ended[Outcome::Aborted], 5);
+    let told = "without an answer 10 s after the end: 5 agents; ";
+    let notes = |note: &String| note.starts_with(told);
+    assert!(result.notes.iter().any(notes), "{:?}", result.notes);
+}
+
+/// The calls under way at the end get their time, and what they bring is not made part of a run that is over.
+#[test]
+fn what_comes_after_the_end_is_not_the_runs() {
+    let portal = Portal::plain();
+    let between = Between::stand(portal.address(), |_, request| match request.endpoint() {
+        "enroll" => Fate::Late(Duration::from_secs(4)),
+        _ => Fate::Honest,
+    });
+    let place = Place::with(&expecting(ENROLLED).replace("[6, 12]", "[]"));
+    place.write("tokens", portal.tokens(5));
+    let done = place.run(&["--portal", &between.url, "--tokens", "tokens"]);
+    let last = done.ended(1, "FAIL");
+    assert_eq!(last, "FAIL all agents are enrolled: 0 (at the end)");
+    let result = place.result();
+    adds_up(&result);
+    assert_eq!(result.account.line(Endpoint::Enroll).ended[Outcome::Ok], 5);
+}
+
+/// One agent's call keeps the run open for its grace. The others are not without a sync for that.
+#[test]
+fn nobody_owes_a_sync_once_the_run_has_ended() {
+    let portal = Portal::plain();
+    let between = Between::stand(portal.address(), |count, request| {
+        match request.endpoint() == "sync" && count >= 20 {
+            true => Fate::Silence,
+            false => Fate::Honest,
+        }
+    });
+    let place = Place::with(&expecting("staleness = { at_most = \"2s\" }"));
+    place.write("tokens", portal.tokens(5));
+    let done = place.run(&["--portal", &between.url, "--tokens", "tokens"]);
+    done.ended(0, "PASS");
+    assert!(done.took > Duration::from_secs(2 + 10), "{:?}", done.took);
+    adds_up(&place.result());
 }
 
 /// The scenario of an embedded portal that loses everything in the middle of a run.
