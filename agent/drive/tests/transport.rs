@@ -371,6 +371,10 @@ async fn a_portal_that_is_not_there_is_told_by_what_was_missing() {
 // rule WIRE-7
 #[tokio::test]
 async fn nobody_is_waited_for_longer_than_said() {
+    let of_a_node = Settings::default().time_outs;
+    assert_eq!(of_a_node.connect, Duration::from_secs(10));
+    assert_eq!(of_a_node.request, Duration::from_secs(30));
+
     let short = TimeOuts {
         connect: Duration::from_millis(100),
         request: Duration::from_millis(200),
