@@ -22,7 +22,10 @@ use crate::note::Note;
 pub(super) struct Deliver {
     /// The call that is out, or that is to go out again as it is.
     batch: Option<Box<Batch>>,
+    /// How the call that went out last has fared, whether it is still to go out or not: the same events may be asked for
+    /// again.
     pub(super) tries: Tries,
+    tried: Option<Box<Span>>,
     /// One event a call, until the one is found that the portal does not take.
     one_by_one: bool,
 }
@@ -30,10 +33,16 @@ pub(super) struct Deliver {
 /// The events of one call.
 #[derive(Debug)]
 struct Batch {
+    span: Span,
+    body: Arc<OperationEvents>,
+}
+
+/// Which events they are; what a number holds never changes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Span {
     operation: OperationId,
     first: u64,
     last: u64,
-    body: Arc<OperationEvents>,
 }
 
 /// Room for events in a body, in bytes: what they are wrapped in needs a little.
@@ -50,12 +59,15 @@ impl Deliver {
     pub(super) fn request(&mut self, shared: &Shared) -> Option<Request> {
         if self.batch.is_none() {
             self.batch = self.next_batch(shared).map(Box::new);
+        }
+        let Batch { span, body } = self.batch.as_deref()?;
+        if self.tried.as_deref() != Some(span) {
+            self.tried = Some(Box::new(span.clone()));
             self.tries = Tries::default();
         }
-        let batch = self.batch.as_deref()?;
         Some(Request::Events {
-            operation: batch.operation.clone(),
-            body: Arc::clone(&batch.body),
+            operation: span.operation.clone(),
+            body: Arc::clone(body),
         })
     }
 
@@ -86,9 +98,11 @@ impl Deliver {
         let body = OperationEvents::new(events)
             .expect("events are numbered, cut and counted when they are written down");
         Some(Batch {
-            operation: wanted.operation.clone(),
-            first,
-            last,
+            span: Span {
+                operation: wanted.operation.clone(),
+                first,
+                last,
+            },
             body: Arc::new(body),
         })
     }
@@ -99,22 +113,24 @@ impl Deliver {
         let Some(batch) = self.batch.take() else {
             return true;
         };
-        let accepted = answer.accepted_sequence.min(batch.last);
-        if accepted >= batch.first {
-            drop_events(shared, &batch.operation, |event| event.sequence <= accepted);
+        let accepted = answer.accepted_sequence.min(batch.span.last);
+        if accepted >= batch.span.first {
+            drop_events(shared, &batch.span.operation, |event| {
+                event.sequence <= accepted
+            });
             return true;
         }
-        let follows_a_gap = batch.first > answer.accepted_sequence.saturating_add(1);
+        let follows_a_gap = batch.span.first > answer.accepted_sequence.saturating_add(1);
         if !follows_a_gap {
             self.batch = Some(batch);
             return false;
         }
         // What is missing before them is gone from here, too. The portal may have kept them all the same.
-        let count = drop_events(shared, &batch.operation, |event| {
-            event.sequence <= batch.last
+        let count = drop_events(shared, &batch.span.operation, |event| {
+            event.sequence <= batch.span.last
         });
         shared.note(Note::EventsDropped {
-            operation: batch.operation,
+            operation: batch.span.operation,
             count,
         });
         true
@@ -129,11 +145,11 @@ impl Deliver {
         let Some(batch) = self.batch.take() else {
             return;
         };
-        self.one_by_one = batch.first != batch.last;
+        self.one_by_one = batch.span.first != batch.span.last;
         if self.one_by_one {
             return;
         }
-        let (operation, sequence) = (batch.operation, batch.first);
+        let (operation, sequence) = (batch.span.operation, batch.span.first);
         drop_events(shared, &operation, |event| event.sequence == sequence);
         give_up(
             shared,
@@ -159,16 +175,16 @@ impl Deliver {
         let Some(batch) = self.batch.take() else {
             return;
         };
-        let count = drop_events(shared, &batch.operation, |_| true);
+        let count = drop_events(shared, &batch.span.operation, |_| true);
         give_up(
             shared,
-            &batch.operation,
-            batch.first,
+            &batch.span.operation,
+            batch.span.first,
             count,
             Undeliverable::UnknownOperation,
         );
         shared.note(Note::EventsDropped {
-            operation: batch.operation,
+            operation: batch.span.operation,
             count,
         });
     }

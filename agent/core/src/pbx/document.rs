@@ -35,7 +35,9 @@ pub(super) struct Document {
     refused: Option<Refused>,
     /// The release whose manifest the portal does not give out (ANS-2).
     given_up: Option<Box<(ReleaseVersion, String)>>,
+    /// How the request for the manifest of a release has fared, and of which: several documents may name it.
     pub(super) tries: Tries,
+    tried: Option<ReleaseVersion>,
     /// How far the taken document is in force; none while nothing is to be done for it.
     force: Option<Force>,
     /// The taken document as it was read, from its first task until it is in force: reading is the dearest thing that an
@@ -138,6 +140,7 @@ impl Document {
             refused: None,
             given_up: None,
             tries: Tries::default(),
+            tried: None,
             force: if in_force {
                 None
             } else {
@@ -323,7 +326,10 @@ impl Document {
             .filter(|taken| taken.release == desired.release)
             .map(|taken| Arc::clone(&taken.manifest));
         let release = desired.release.clone();
-        self.tries = Tries::default();
+        if self.tried.as_ref() != Some(&release) {
+            self.tried = Some(release.clone());
+            self.tries = Tries::default();
+        }
         self.taking = Some(Box::new(Taking {
             raw: Arc::clone(raw),
             desired,

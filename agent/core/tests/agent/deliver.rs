@@ -217,6 +217,29 @@ fn ops_8_events_of_an_operation_that_the_portal_does_not_know_are_dropped() {
     assert_eq!(numbers(&mut world), [7], "handed out again, it is answered");
 }
 
+// rule SIGN-5: events that were dropped, and are asked for again within the second, are the same request: it is signed with
+// the next one.
+#[test]
+fn ops_8_events_that_are_asked_for_again_at_once_are_signed_with_the_next_second() {
+    let mut world = with_events();
+    accept(&mut world, 6);
+    // The portal is so slow that the next sync is due whenever one ends.
+    assert_eq!(numbers(&mut world), [7]);
+    world.pass_ms(40_000);
+    world.unreachable();
+    world.sync();
+    world.pass_ms(40_000);
+    world.answer_sync(None, None);
+    let first = world.call_of(Endpoint::Events);
+    accept(&mut world, 0); // it has forgotten those before: there is a gap
+    assert_eq!(world.call().endpoint(), Endpoint::Sync);
+    world.answer_sync(None, Some(save("op_1")));
+    let second = world.call_of(Endpoint::Events);
+    assert_eq!(second.body(), first.body());
+    assert_eq!(second.at.monotonic, first.at.monotonic);
+    assert_eq!(second.stamp(), first.stamp() + 1);
+}
+
 // rule OPS-8: at most 100 events and 128 KiB of log a call.
 #[test]
 fn ops_8_a_call_keeps_its_limits() {

@@ -476,6 +476,30 @@ fn ans_2_a_manifest_that_is_refused_is_not_asked_for_again() {
     );
 }
 
+// rule ANS-2 for a manifest: another document that names the same release asks for the same manifest, so its refusals go on
+// counting.
+#[test]
+fn ans_2_refusals_of_a_manifest_count_for_every_document_of_its_release() {
+    let mut world = World::enrolled();
+    let ask = |world: &mut World, generation| {
+        world.sync();
+        world.answer_sync(Some(&document(generation)), None);
+        assert_eq!(world.call().endpoint(), Endpoint::Manifest);
+    };
+    ask(&mut world, 1);
+    world.refuse(ProblemCode::InvalidRequest);
+    assert_eq!(world.call().endpoint(), Endpoint::Manifest);
+    world.refuse(ProblemCode::NotFound);
+    ask(&mut world, 2);
+    world.refuse(ProblemCode::InvalidRequest);
+    assert_eq!(world.call().endpoint(), Endpoint::Manifest);
+    world.refuse(ProblemCode::InvalidRequest);
+    for _ in 0..3 {
+        assert_eq!(world.call().endpoint(), Endpoint::Sync);
+        world.answer_sync(Some(&document(2)), None);
+    }
+}
+
 // A portal that does not have the manifest is asked once a sync, not in a loop, and the document is pending.
 #[test]
 fn a_manifest_that_is_not_there_is_asked_for_once_a_sync() {
