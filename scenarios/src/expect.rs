@@ -24,7 +24,7 @@ use record::samples::Samples;
 use record::verdict::Verdict;
 
 use crate::form::leaf::{Count, Percentile, Word, a_word, word};
-use crate::form::{At, Node, Reader, Slot, Written};
+use crate::form::{At, Node, Reader, Slot, Written, listed};
 use crate::mistake::{shown, suggest};
 use crate::share::Share;
 use crate::written;
@@ -244,7 +244,13 @@ impl Expected {
                 }
             }
             W::Count(w) => {
-                let limit = limit(place, w.at_least, w.at_most, w.exactly, reader);
+                let limit = limit(
+                    place,
+                    Some(w.at_least),
+                    Some(w.at_most),
+                    Some(w.exactly),
+                    reader,
+                );
                 Expected::Count {
                     endpoint: w.endpoint.optional()?,
                     outcome: w.outcome.value()?,
@@ -252,7 +258,7 @@ impl Expected {
                 }
             }
             W::Share(w) => {
-                let limit = limit(place, w.at_least, w.at_most, Slot::Absent, reader);
+                let limit = limit(place, Some(w.at_least), Some(w.at_most), None, reader);
                 Expected::Share {
                     endpoint: w.endpoint.value()?,
                     outcome: w.outcome.value()?,
@@ -260,14 +266,14 @@ impl Expected {
                 }
             }
             W::Throughput(w) => {
-                let limit = limit(place, w.at_least, w.at_most, Slot::Absent, reader);
+                let limit = limit(place, Some(w.at_least), Some(w.at_most), None, reader);
                 Expected::Throughput {
                     endpoint: w.endpoint.value()?,
                     limit: limit?.map(|rate| rate.0),
                 }
             }
             W::Enrolled(w) => Expected::Enrolled {
-                limit: limit(place, w.at_least, Slot::Absent, w.exactly, reader)?,
+                limit: limit(place, Some(w.at_least), None, Some(w.exactly), reader)?,
             },
             W::Convergence(w) => Expected::Convergence {
                 share: w.share.value()?,
@@ -282,7 +288,13 @@ impl Expected {
             },
             W::Operations(w) => {
                 let w = *w;
-                let limit = limit(place, w.at_least, w.at_most, w.exactly, reader);
+                let limit = limit(
+                    place,
+                    Some(w.at_least),
+                    Some(w.at_most),
+                    Some(w.exactly),
+                    reader,
+                );
                 Expected::Operations {
                     kind: w.kind.value()?,
                     state: w.state.value()?,
@@ -633,31 +645,36 @@ fn check_latency(written: &written::Latency, reader: &mut Reader) {
     }
 }
 
-/// The one limit of several that is written.
+/// The one limit of several that is written; none where the expectation has no such key.
 fn limit<T>(
     place: &At<()>,
-    at_least: Slot<T>,
-    at_most: Slot<T>,
-    exactly: Slot<T>,
+    at_least: Option<Slot<T>>,
+    at_most: Option<Slot<T>>,
+    exactly: Option<Slot<T>>,
     reader: &mut Reader,
 ) -> Option<Limit<T>> {
-    if at_least.is_bad() || at_most.is_bad() || exactly.is_bad() {
+    type Make<T> = fn(T) -> Limit<T>;
+    let keys = [
+        ("at_least", at_least, Limit::AtLeast as Make<T>),
+        ("at_most", at_most, Limit::AtMost),
+        ("exactly", exactly, Limit::Exactly),
+    ];
+    let keys: Vec<_> = keys
+        .into_iter()
+        .filter_map(|(key, slot, make)| Some((key, slot?, make)))
+        .collect();
+    if keys.iter().any(|(_, slot, _)| slot.is_bad()) {
         return None;
     }
-    let written = [
-        at_least.value().map(Limit::AtLeast),
-        at_most.value().map(Limit::AtMost),
-        exactly.value().map(Limit::Exactly),
-    ];
-    let mut written = written.into_iter().flatten();
+    let due: Vec<&str> = keys.iter().map(|(key, ..)| *key).collect();
+    let mut written = keys
+        .into_iter()
+        .filter_map(|(_, slot, make)| slot.value().map(make));
     match (written.next(), written.next()) {
         (Some(limit), None) => Some(limit),
         (None, _) => {
-            reader.unfit(
-                place,
-                "has no limit: `at_least`, `at_most` or `exactly` is due",
-                None,
-            );
+            let what = format!("has no limit: {} is due", listed(&due));
+            reader.unfit(place, what, None);
             None
         }
         (Some(_), Some(_)) => {

@@ -98,8 +98,14 @@ impl NodeModel {
             .unwrap_or(Share::NONE)
     }
 
-    pub(crate) fn from_written(written: written::NodeModel) -> Option<Self> {
+    pub(crate) fn from_written(written: written::NodeModel, reader: &mut Reader) -> Option<Self> {
         let usual = NodeModel::default();
+        if let Some(drift) = written.clock_drift_ppm.good()
+            && drift.value.least() <= STANDS_STILL_PPM
+        {
+            let what = "lets the clock stand still or run backwards: -1000000 takes a second from each second";
+            reader.unfit(drift, what, None);
+        }
         Some(NodeModel {
             boot_time: written.boot_time.or(usual.boot_time)?,
             task_cost: written.task_cost.or(usual.task_cost)?,
@@ -170,6 +176,13 @@ impl Cost {
 }
 
 impl Spread {
+    fn least(&self) -> i64 {
+        match self {
+            Spread::Fixed(number) => *number,
+            Spread::Uniform { from, .. } => *from,
+        }
+    }
+
     /// The number that a draw from 0 to 1 picks.
     pub fn at(&self, draw: f64) -> i64 {
         match self {
@@ -200,6 +213,9 @@ crate::form::form! {
 
 /// A day in milliseconds either way, or as many millionths.
 type Offset = Count<-86_400_000, 86_400_000>;
+
+/// The drift of a clock that shows the same time for ever.
+const STANDS_STILL_PPM: i64 = -1_000_000;
 
 impl Written for Cost {
     fn read(node: &Node<'_>, reader: &mut Reader) -> Option<Self> {

@@ -107,7 +107,7 @@ impl Population {
         };
         let node = match written.node.optional()? {
             None => Some(NodeModel::default()),
-            Some(node) => NodeModel::from_written(node),
+            Some(node) => NodeModel::from_written(node, reader),
         };
         Some(Population {
             name: written.name.value()?.0,

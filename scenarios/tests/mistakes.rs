@@ -261,6 +261,24 @@ const ONE_EACH: &[(&str, &str, &str)] = &[
         "17:24: population[0].node.clock_offset_ms: begins with the higher number; write [-500, 500]",
     ),
     (
+        "node.crash_share = 0.1",
+        "node.clock_drift_ppm = { uniform = [-1000000, 0] }",
+        "18:24: population[0].node.clock_drift_ppm: lets the clock stand still or run backwards: -1000000 takes a second \
+         from each second",
+    ),
+    // A number beyond what TOML has is told the largest.
+    (
+        "exactly = 0 }",
+        "exactly = 9223372036854775808 }",
+        "35:43: expect[1].count.exactly: expected a whole number from 0 to 9223372036854775807, found the number \
+         9223372036854775808",
+    ),
+    (
+        "exactly = 0 }",
+        "exactly = -1 }",
+        "35:43: expect[1].count.exactly: expected a whole number from 0, found the number -1",
+    ),
+    (
         "{ save = \"2s\" }",
         "{ safe = \"2s\" }",
         "15:20: population[0].node.step_cost.safe: unknown step; did you mean `save`?",
@@ -329,6 +347,17 @@ const ONE_EACH: &[(&str, &str, &str)] = &[
         ", exactly = 0 }",
         " }",
         "34:1: expect[1]: has no limit: `at_least`, `at_most` or `exactly` is due",
+    ),
+    // What is due is what there is: the two have no key for every limit.
+    (
+        "enrolled = { exactly = \"all\" }",
+        "enrolled = {}",
+        "37:1: expect[2]: has no limit: `at_least` or `exactly` is due",
+    ),
+    (
+        "enrolled = { exactly = \"all\" }",
+        "share = { endpoint = \"sync\", outcome = \"ok\" }",
+        "37:1: expect[2]: has no limit: `at_least` or `at_most` is due",
     ),
     (
         ", exactly = 0 }",

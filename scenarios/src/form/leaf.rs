@@ -111,6 +111,11 @@ impl<const MIN: i64, const MAX: i64> Written for Count<MIN, MAX> {
         };
         match i64::from_str_radix(integer.as_str(), integer.radix()) {
             Ok(number) if (MIN..=MAX).contains(&number) => Some(Count(number)),
+            // Too large a number is told the largest, also where none was chosen and TOML has it.
+            _ if MAX == i64::MAX && !integer.as_str().starts_with('-') => {
+                reader.mistyped(node, &format!("{due} to {MAX}"));
+                None
+            }
             _ => {
                 reader.mistyped(node, &due);
                 None
