@@ -110,6 +110,22 @@ fn sign_2_the_signed_bytes() {
     assert_eq!(said(&lab.send(&raw)), "200");
 }
 
+// rule SIGN-2: a query is part of what is signed, and this protocol has none; even a bare `?` is one.
+#[test]
+fn sign_2_a_query_is_refused_though_it_is_signed() {
+    for (query, says) in [
+        ("", "200"),
+        ("?", "400 invalid_request"),
+        ("?a=1", "400 invalid_request"),
+    ] {
+        let (mut lab, mut agent) = one_agent();
+        let mut raw = Raw::unsigned(Request::Sync(Arc::new(agent.report())));
+        raw.target += query;
+        raw.sign(&agent, lab.seconds());
+        assert_eq!(said(&lab.send(&raw)), says, "{query:?}");
+    }
+}
+
 // rule SIGN-3, rule KEY-2: each header exactly once and well-formed.
 #[test]
 fn sign_3_key_2_headers() {
