@@ -67,6 +67,7 @@ fn sealed_boxes_are_libsodiums_seal_5_seal_6() {
     check("sealing");
 }
 
+// rule SIGN-8: keys, request, canonical bytes and signature, as another language made them.
 #[test]
 fn requests_are_signed_and_verified_sign_2_sign_3_key_3() {
     check("signing");
@@ -77,6 +78,7 @@ fn values_have_one_spelling_key_2_wire_6() {
     check("text");
 }
 
+// rule SIGN-8: all that is published counts, and most of it is not this crate's own word.
 #[test]
 fn every_file_is_checked_and_most_vectors_come_from_elsewhere() {
     let mut on_disk: Vec<String> = std::fs::read_dir(folder())

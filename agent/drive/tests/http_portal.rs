@@ -18,6 +18,7 @@ use protocol::endpoint::Endpoint;
 use protocol::hash::Sha256Hex;
 use protocol::id::ReleaseVersion;
 use protocol::pbx::call::{Reply, Request};
+use protocol::pbx::operation::OperationEvents;
 use protocol::problem::ProblemCode;
 use protocol::seal::SealingSecretKey;
 use protocol::sign::{Signature, SigningKey, VerifyingKey, canonical};
@@ -187,6 +188,32 @@ async fn a_call_is_signed_over_what_follows_the_base() {
                 .unwrap()
                 .verify(&signed, &signature)
         );
+    }
+}
+
+// rule WIRE-7: a manifest may take longer than a request, as long as something of it comes; nothing else may.
+#[tokio::test]
+async fn a_manifest_may_come_slowly_and_nothing_else() {
+    let second = TimeOuts {
+        request: Duration::from_secs(1),
+        ..LONG
+    };
+    let events = Request::Events {
+        operation: "op_1".parse().unwrap(),
+        body: Arc::new(OperationEvents::new(Vec::new()).unwrap()),
+    };
+    for (request, comes) in [(manifest(&key()).request, true), (events, false)] {
+        let mut head = answer("404 Not Found", "{\"code\": \"not_found\"}");
+        let body = head.split_off(head.len() - 20);
+        let slowly = Act::Drip(head, body, Duration::from_millis(80));
+        let server = Server::tls([slowly]).await;
+        let slow = Call {
+            request,
+            ..manifest(&key())
+        };
+        let transport = server.transport(second);
+        let reply = call(&mut way(&transport, &Counted::default()), slow).await;
+        assert_eq!(reply.is_ok(), comes, "{reply:?}");
     }
 }
 

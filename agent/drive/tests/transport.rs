@@ -388,17 +388,23 @@ async fn nobody_is_waited_for_longer_than_said() {
     );
     let nobody =
         agent_drive::tls::client_config(&agent_drive::tls::Trust::Only(Vec::new())).unwrap();
+    let never = Duration::from_secs(3600);
+    let connects_soon = TimeOuts {
+        request: never,
+        ..short
+    };
     let settings = Settings {
-        time_outs: short,
+        time_outs: connects_soon,
         ..Settings::default()
     };
     let silent = Transport::new(base.unwrap(), &nobody, settings).unwrap();
+    let mut connection = silent.connection();
+    let ended = tokio::time::timeout(LONG.request, outcome(&mut connection)).await;
     assert_eq!(
-        outcome(&mut silent.connection()).await,
+        ended.expect("a connection has its own limit"),
         Outcome::TimedOutConnect
     );
 
-    let never = Duration::from_secs(3600);
     for act in [Act::Hang, Act::Drip(head(), b"12".to_vec(), never)] {
         let server = Server::tls([act.clone()]).await;
         let mut connection = server.transport(short).connection();
