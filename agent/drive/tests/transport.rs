@@ -328,7 +328,6 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
     }
 }
 
-// rule WIRE-3: a name that says loopback and is not one is not called in clear.
 #[tokio::test]
 async fn a_portal_that_is_not_there_is_told_by_what_was_missing() {
     let free = TcpListener::bind("127.0.0.1:0")
