@@ -3,8 +3,10 @@
 //! Tokens come from a file, from a command's output or from an HTTP endpoint, always as the same JSON lines. An error never
 //! quotes a line: it may hold a token.
 
+use std::error::Error;
 use std::fmt::Display;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -19,6 +21,10 @@ use crate::population::TokenLine;
 
 /// How long an HTTP endpoint may take to answer with tokens.
 const HTTP_SECONDS_MAX: u64 = 10;
+/// What tokens for the largest fleet, a million agents, take at most: a line has fewer than 512 bytes.
+const TOKENS_BYTES_MAX: usize = 512 << 20;
+/// Two keys and whatever is said about them.
+const KEYS_BYTES_MAX: usize = 64 << 10;
 
 /// Where tokens come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,9 +80,15 @@ impl TokenSource {
     /// When they cannot be read, or a line is no token.
     pub fn read(&self) -> Result<Vec<TokenLine>, Unusable> {
         let (source_of, text) = match self {
-            Self::File(path) => (path.display().to_string(), read_file(path)?),
-            Self::Command(command) => (format!("cmd:{command}"), output_of(command)?),
-            Self::Url(url) => (url.clone(), body_of(url)?),
+            Self::File(path) => (
+                path.display().to_string(),
+                read_file(path, TOKENS_BYTES_MAX)?,
+            ),
+            Self::Command(command) => (
+                format!("cmd:{command}"),
+                output_of(command, TOKENS_BYTES_MAX)?,
+            ),
+            Self::Url(url) => (shown(url), body_of(url, TOKENS_BYTES_MAX)?),
         };
         parse_tokens(&text).map_err(|why| Unusable { source_of, why })
     }
@@ -118,33 +130,83 @@ fn parse_tokens(text: &str) -> Result<Vec<TokenLine>, String> {
     }
 }
 
-fn read_file(path: &Path) -> Result<String, Unusable> {
-    fs::read_to_string(path).map_err(|error| Unusable {
-        source_of: path.display().to_string(),
-        why: error.to_string(),
-    })
+/// Reads to the end, which may never come: an error once there are more than `bytes_max`.
+pub(crate) fn read_at_most(source: impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    source.take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
+    match bytes.len() > bytes_max {
+        true => Err(io::Error::other(too_large(bytes_max))),
+        false => Ok(bytes),
+    }
 }
 
-fn output_of(command: &str) -> Result<String, Unusable> {
+fn too_large(bytes_max: usize) -> String {
+    format!("it is larger than {} KiB", bytes_max / 1024)
+}
+
+fn read_file(path: &Path, bytes_max: usize) -> Result<String, Unusable> {
+    let unusable = |why: String| Unusable::new(path.display(), why);
+    let bytes = File::open(path)
+        .and_then(|file| read_at_most(file, bytes_max))
+        .map_err(|error| unusable(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|_| unusable("it is no UTF-8".to_owned()))
+}
+
+fn output_of(command: &str, bytes_max: usize) -> Result<String, Unusable> {
     let unusable = |why: String| Unusable {
         source_of: format!("cmd:{command}"),
         why,
     };
-    let output = Command::new("sh")
+    let failed = |error: io::Error| unusable(error.to_string());
+    let mut child = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| unusable(error.to_string()))?;
-    if !output.status.success() {
-        return Err(unusable(format!("it ended with {}", output.status)));
+        .spawn()
+        .map_err(failed)?;
+    let stdout = child.stdout.take().expect("it was asked for");
+    let output = read_at_most(stdout, bytes_max);
+    if output.is_err() {
+        // It would write for ever. Gone already is as good.
+        let _ = child.kill();
     }
-    String::from_utf8(output.stdout).map_err(|_| unusable("its output is no UTF-8".to_owned()))
+    let status = child.wait().map_err(failed)?;
+    let output = output.map_err(failed)?;
+    if !status.success() {
+        return Err(unusable(format!("it ended with {status}")));
+    }
+    String::from_utf8(output).map_err(|_| unusable("its output is no UTF-8".to_owned()))
 }
 
-fn body_of(url: &str) -> Result<String, Unusable> {
+/// A URL without what may be a secret: user and password, and the query.
+fn shown(url: &str) -> String {
+    let (place, query) = match url.split_once('?') {
+        Some((place, _)) => (place, "?…"),
+        None => (url, ""),
+    };
+    match place.split_once("//") {
+        Some((scheme, rest)) => {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            let host = authority.rsplit('@').next().unwrap_or_default();
+            let user = if host == authority { "" } else { "…@" };
+            format!("{scheme}//{user}{host}{path}{query}")
+        }
+        None => format!("{place}{query}"),
+    }
+}
+
+/// What went wrong, down to the cause that helps: the outer ones say no more than that something did.
+fn causes(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let causes = std::iter::successors(Some(&error as &dyn Error), |error| (*error).source());
+    let causes: Vec<String> = causes.map(|cause| cause.to_string()).collect();
+    causes.join(": ")
+}
+
+fn body_of(url: &str, bytes_max: usize) -> Result<String, Unusable> {
     let unusable = |why: String| Unusable {
-        source_of: url.to_owned(),
+        source_of: shown(url),
         why,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -159,20 +221,27 @@ fn body_of(url: &str) -> Result<String, Unusable> {
             .redirect(reqwest::redirect::Policy::none())
             .timeout(Duration::from_secs(HTTP_SECONDS_MAX))
             .build()?;
-        let answer = client.get(url).send().await?;
-        let status = answer.status();
-        Ok((status, answer.text().await?))
+        let mut answer = client.get(url).send().await?;
+        let mut body = Vec::new();
+        while body.len() <= bytes_max
+            && let Some(chunk) = answer.chunk().await?
+        {
+            body.extend_from_slice(&chunk);
+        }
+        Ok((answer.status(), body))
     };
     let (status, body) = runtime
         .block_on(asked)
-        .map_err(|error: reqwest::Error| unusable(error.without_url().to_string()))?;
+        .map_err(|error| unusable(causes(error)))?;
     match status.as_u16() {
-        200 => Ok(body),
+        200 if body.len() > bytes_max => Err(unusable(too_large(bytes_max))),
+        200 => String::from_utf8(body).map_err(|_| unusable("its answer is no UTF-8".to_owned())),
         other => Err(unusable(format!("it answered {other}, expected 200"))),
     }
 }
 
-/// Reads a file of release keys: one or two public keys in base64, one a line; lines that begin with `#` say what they are.
+/// Reads a file of release keys: one or two public keys in base64, one a line, where lines that begin with `#` say what
+/// they are; or what the mock portal says about its own, its ready line and the `release.json` of `keys make`.
 ///
 /// # Errors
 /// When the file cannot be read, or holds something else.
@@ -181,7 +250,19 @@ pub fn read_release_keys(path: &Path) -> Result<ReleaseKeys, Unusable> {
         source_of: path.display().to_string(),
         why,
     };
-    let text = read_file(path)?;
+    #[derive(Deserialize)]
+    struct Said {
+        release_keys: Vec<Key>,
+    }
+    #[derive(Deserialize)]
+    struct Key {
+        public: String,
+    }
+    let mut text = read_file(path, KEYS_BYTES_MAX)?;
+    if let Ok(said) = serde_json::from_str::<Said>(&text) {
+        let keys = said.release_keys.into_iter().map(|key| key.public);
+        text = keys.collect::<Vec<_>>().join("\n");
+    }
     let lines = text
         .lines()
         .enumerate()
@@ -283,18 +364,49 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_end_is_not_read_to_it() {
+        for command in ["yes", "cat /dev/zero", "yes; exit 3"] {
+            let why = output_of(command, 4096).unwrap_err().to_string();
+            assert_eq!(why, format!("cmd:{command}: it is larger than 4 KiB"));
+        }
+        assert_eq!(output_of("printf %4096d 7", 4096).unwrap().len(), 4096);
+        let why = read_file(Path::new("/dev/zero"), 4096).unwrap_err();
+        assert_eq!(why.to_string(), "/dev/zero: it is larger than 4 KiB");
+    }
+
+    #[test]
+    fn a_url_is_told_without_what_may_be_secret() {
+        for (url, told) in [
+            ("https://t.example/tokens", "https://t.example/tokens"),
+            (
+                "https://me:pw@t.example/a@b?key=pw",
+                "https://…@t.example/a@b?…",
+            ),
+            ("http:pw@t.example?pw", "http:pw@t.example?…"),
+            ("https://a@pw@t.example", "https://…@t.example"),
+        ] {
+            assert_eq!(shown(url), told);
+        }
+    }
+
+    #[test]
     fn release_keys_are_one_or_two_public_keys() {
         let key = |seed| SigningKey::from_seed([seed; 32]).public().to_string();
         let check = |text: &str| {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("keys");
-            fs::write(&file, text).unwrap();
+            std::fs::write(&file, text).unwrap();
             read_release_keys(&file)
                 .map(|keys| keys.ids().count())
                 .map_err(|e| e.to_string())
         };
         assert_eq!(check(&format!("# ours\n{}\n", key(1))), Ok(1));
         assert_eq!(check(&format!("{}\n{}\n", key(1), key(2))), Ok(2));
+        let said = format!(
+            r#"{{"agents_url": "…", "release_keys": [{{"id": "…", "public": "{}"}}]}}"#,
+            key(1)
+        );
+        assert_eq!(check(&said), Ok(1));
         for (text, says) in [
             ("# none\n".to_owned(), "no key"),
             ("AAAA\n".to_owned(), "line 1"),

@@ -28,13 +28,15 @@ use scenario::Population;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::foreign::Unusable;
+use crate::foreign::{Unusable, read_at_most};
 use crate::population::{Lineage, Member};
 
 /// The shape of a file.
 const SCHEMA: u32 = 1;
 /// How many keys a node may have made. An agent rotates them now and then; a file that wants more is spoiled.
 const KEYS_MAX: u32 = 10_000;
+/// No agent's file is larger: the answer to its enrollment and its record are a few hundred KiB at most.
+const BYTES_MAX: usize = 4 << 20;
 
 /// A folder of identities.
 #[derive(Debug, Clone)]
@@ -102,7 +104,7 @@ impl Identities {
     ) -> Result<Option<Member>, Unusable> {
         let file = self.file(population, index);
         let unusable = |why: String| Unusable::new(file.display(), why);
-        let bytes = match fs::read(&file) {
+        let bytes = match File::open(&file).and_then(|file| read_at_most(file, BYTES_MAX)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|error| unusable(error.to_string()))?,
         };

@@ -68,10 +68,13 @@ pub fn fit(need: Need, offer: Offer) -> Fit {
         offer.files
     ));
     if files > offer.files {
-        let most = offer.files.saturating_sub(FILES_SPARE) / ends;
+        let fewer = match offer.files.saturating_sub(FILES_SPARE) / ends {
+            0 => String::new(),
+            most => format!(", or run at most {most} agents (`--agents {most}`)"),
+        };
         fit.missing.push(format!(
-            "{} agents need {files} open files and this process may have {}: raise the hard limit (`ulimit -Hn {files}`), \
-             or run at most {most} agents (`--agents {most}`)",
+            "{} agents need {files} open files and this process may have {}: raise the hard limit (`ulimit -Hn {files}`)\
+             {fewer}",
             need.agents, offer.files
         ));
     }
@@ -177,6 +180,16 @@ mod tests {
             .missing
             .is_empty()
         );
+    }
+
+    #[test]
+    fn where_not_one_agent_fits_none_is_suggested() {
+        let few = Offer {
+            files: 201,
+            ..PLENTY
+        };
+        let missing = fit(THOUSAND, few).missing;
+        assert!(missing[0].ends_with("(`ulimit -Hn 2200`)"), "{missing:?}");
     }
 
     // case L30: connections are spread before a port is dear.

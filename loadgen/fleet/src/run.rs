@@ -15,7 +15,7 @@ use agent_core::port::Clock as _;
 use agent_core::time::Monotonic;
 use agent_drive::tls::{Trust, client_config};
 use agent_drive::{
-    BaseUrl, Exchange, Patience, Settings, Spoken, SystemClock, TimeOuts, Transport,
+    BaseUrl, Exchange, Failure, Patience, Settings, Spoken, SystemClock, TimeOuts, Transport,
 };
 use fleet_sim::host::Costs;
 use fleet_sim::referee::{self, Context, Referees};
@@ -232,6 +232,17 @@ fn transport(base: BaseUrl, trust: &Trust, settings: Settings) -> Result<Transpo
     Transport::new(base, &tls, settings).map_err(preflight_failed)
 }
 
+/// A failure, and what to look at where it does not say so itself.
+fn explained(failure: &Failure) -> String {
+    match failure {
+        Failure::Tls(_) => format!(
+            "{failure}; it must speak TLS, with a certificate that this machine trusts (SSL_CERT_FILE names a private \
+             authority's)"
+        ),
+        _ => failure.to_string(),
+    }
+}
+
 /// Asks the portal for anything, again and again, until it answers anything.
 fn reach(transport: &Transport, within: Duration) -> Result<(), NotStarted> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -253,7 +264,7 @@ fn reach(transport: &Transport, within: Duration) -> Result<(), NotStarted> {
                 };
                 match transport.connection().exchange(anything, &mut ()).await {
                     Ok(_) => return,
-                    Err(failure) => last = failure.to_string(),
+                    Err(failure) => last = explained(&failure),
                 }
                 clock.sleep_until(clock.now().monotonic.plus_ms(500)).await;
             }

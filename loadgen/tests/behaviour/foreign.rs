@@ -99,6 +99,14 @@ fn without_tokens_or_keys_that_can_be_used_nothing_runs_4() {
         ),
         (&["--tokens", &gone], "it answered 404, expected 200"),
         (
+            &["--tokens", "http://me:secret@127.0.0.1:1/t?key=secret"],
+            "--tokens: http://…@127.0.0.1:1/t?…: error sending request: client error (Connect): tcp connect error: ",
+        ),
+        (
+            &["--tokens", "enough", "--release-key", "/dev/zero"],
+            "--release-key: /dev/zero: it is larger than 64 KiB",
+        ),
+        (
             &["--tokens", "enough", "--release-key", "keys"],
             "--release-key: keys: line 1 is no key",
         ),
@@ -360,6 +368,7 @@ fn a_private_authority_is_trusted_where_the_machine_trusts_it() {
     let last = place.call(&arguments);
     let last = last.ended(4, "ABORTED");
     assert!(last.contains("certificate"), "{last}");
+    assert!(last.contains("SSL_CERT_FILE names"), "{last}");
 }
 
 // Every option is an environment variable too.

@@ -8,7 +8,7 @@ mod keys;
 mod serve;
 mod token;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -84,12 +84,23 @@ fn answer(value: &impl serde::Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// No key, certificate chain or dialect is larger.
+const FILE_BYTES_MAX: usize = 1 << 20;
+
 /// Reads a file that an option names.
 fn file(option: &str, path: &std::path::Path) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path).map_err(|error| {
-        Failure::Usage(anyhow::anyhow!(
-            "{option} {}: it cannot be read: {error}",
-            path.display()
-        ))
-    })
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| {
+        let most = FILE_BYTES_MAX as u64 + 1;
+        file.take(most).read_to_end(&mut bytes)
+    });
+    let why = match read {
+        Ok(_) if bytes.len() <= FILE_BYTES_MAX => return Ok(bytes),
+        Ok(_) => format!("it is larger than {} KiB", FILE_BYTES_MAX / 1024),
+        Err(error) => format!("it cannot be read: {error}"),
+    };
+    Err(Failure::Usage(anyhow::anyhow!(
+        "{option} {}: {why}",
+        path.display()
+    )))
 }

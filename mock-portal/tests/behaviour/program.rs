@@ -324,6 +324,12 @@ fn a_mistake_is_one_line_and_has_its_exit_code() {
             2,
             vec!["--dialect", "directory"],
         ),
+        // What has no end is not read to it.
+        (
+            serve(&["--dialect", "/dev/zero"]),
+            2,
+            vec!["--dialect /dev/zero", "larger than 1024 KiB"],
+        ),
         (
             serve(&["--dialect", &dialect]),
             2,
