@@ -13,12 +13,12 @@ pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
-    /// What to log to stderr: a level, or target=level,…
+    /// What to log to stderr: a level, or target=level,… What agents note is counted; agent_drive=info tells each.
     #[arg(
         long,
         global = true,
         value_name = "FILTER",
-        default_value = "error",
+        default_value = "error,agent_drive=off",
         env = "LOADGEN_LOG"
     )]
     pub log: String,
@@ -130,8 +130,8 @@ pub(crate) struct RunOptions {
         env = "LOADGEN_IDENTITIES"
     )]
     pub identities: Option<PathBuf>,
-    /// Public keys that this portal's releases are signed with, one or two lines of base64; without, every document is
-    /// rejected.
+    /// Public keys that this portal's releases are signed with: one or two lines of base64, or a mock portal's ready line;
+    /// without, every document is rejected.
     #[arg(
         long,
         value_name = "FILE",

@@ -23,6 +23,7 @@ use protocol::verified::ReleaseKeys;
 use record::series::Gauge;
 use scenario::Population;
 use tokio::sync::watch;
+use tracing::Instrument as _;
 
 use crate::node::{CrashLeaves, Node};
 use crate::population::{Member, Purpose};
@@ -204,7 +205,9 @@ pub async fn live(home: Home, member: Member, cluster: Arc<Mutex<SimCluster>>, p
             seed,
             world,
         );
-        let running = Box::pin(driver.run(home.ending()));
+        // What it notes is seen with its name, where it is logged at all.
+        let span = tracing::error_span!(target: "agent_drive", "agent", node = %member.node);
+        let running = Box::pin(driver.run(home.ending()).instrument(span));
         let Some(moment) = crash.take() else {
             return running.await;
         };

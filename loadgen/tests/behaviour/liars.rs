@@ -246,6 +246,8 @@ fn a_portal_of_its_own_that_forgets_under_load_ends_in_a_verdict() {
         // Counters of both of its lives agree with the account.
         adds_up(&result);
         assert!(result.portal.is_some());
+        // Five agents that are told to be nobody are a figure, and no five lines.
+        assert!(!done.told.contains("ERROR"), "{done:#?}");
         assert_eq!(
             result.fleet.idle, 5,
             "{action}: who is unknown sends nothing more"

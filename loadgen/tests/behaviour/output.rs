@@ -217,6 +217,7 @@ fn logs_are_lines_of_json_on_request() {
             line["fields"].is_object() && line["level"] == "INFO",
             "{line}"
         );
+        assert!(line["span"]["node"].is_string(), "whose note: {line}");
     }
     // Canary: whatever is logged, secrets are not in it.
     assert!(!done.told.contains("pbxe_"), "{done:#?}");
