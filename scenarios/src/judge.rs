@@ -94,7 +94,12 @@ impl Scenario {
         self.referees
             .iter()
             .filter(|referee| !judged(referee.get()))
-            .map(|referee| format!("referee {} is owed and had nothing to judge", referee.get()))
+            .map(|referee| {
+                format!(
+                    "referee {} had nothing to judge and is owed (`referees`)",
+                    referee.get()
+                )
+            })
             .collect()
     }
 }
