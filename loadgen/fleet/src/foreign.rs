@@ -21,8 +21,10 @@ use crate::population::TokenLine;
 
 /// How long an HTTP endpoint may take to answer with tokens.
 const HTTP_SECONDS_MAX: u64 = 10;
-/// What tokens for the largest fleet, a million agents, take at most: a line has fewer than 512 bytes.
-const TOKENS_BYTES_MAX: usize = 512 << 20;
+/// What tokens may take for a fleet of any size, since there may be more of them than agents.
+const TOKENS_BYTES: usize = 64 << 20;
+/// What the token of one agent takes at most: a line has fewer bytes.
+const TOKEN_BYTES_MAX: usize = 512;
 /// Two keys and whatever is said about them.
 const KEYS_BYTES_MAX: usize = 64 << 10;
 
@@ -74,21 +76,19 @@ impl FromStr for TokenSource {
 }
 
 impl TokenSource {
-    /// Reads all tokens. To be called outside of a runtime's threads: it waits.
+    /// Reads all tokens, for so many agents. To be called outside of a runtime's threads: it waits.
     ///
     /// # Errors
     /// When they cannot be read, or a line is no token.
-    pub fn read(&self) -> Result<Vec<TokenLine>, Unusable> {
+    pub fn read(&self, agents: u64) -> Result<Vec<TokenLine>, Unusable> {
+        let agents = usize::try_from(agents).unwrap_or(usize::MAX);
+        let bytes_max = agents
+            .saturating_mul(TOKEN_BYTES_MAX)
+            .saturating_add(TOKENS_BYTES);
         let (source_of, text) = match self {
-            Self::File(path) => (
-                path.display().to_string(),
-                read_file(path, TOKENS_BYTES_MAX)?,
-            ),
-            Self::Command(command) => (
-                format!("cmd:{command}"),
-                output_of(command, TOKENS_BYTES_MAX)?,
-            ),
-            Self::Url(url) => (shown(url), body_of(url, TOKENS_BYTES_MAX)?),
+            Self::File(path) => (path.display().to_string(), read_file(path, bytes_max)?),
+            Self::Command(command) => (format!("cmd:{command}"), output_of(command, bytes_max)?),
+            Self::Url(url) => (shown(url), body_of(url, bytes_max)?),
         };
         parse_tokens(&text).map_err(|why| Unusable { source_of, why })
     }
@@ -352,14 +352,16 @@ mod tests {
     #[test]
     fn a_commands_output_and_its_failure_are_seen() {
         let printed = TokenSource::Command(format!("echo '{LINE}'"))
-            .read()
+            .read(1)
             .unwrap();
         assert_eq!(printed.len(), 1);
         let failed = TokenSource::Command("exit 3".to_owned())
-            .read()
+            .read(1)
             .unwrap_err();
         assert!(failed.to_string().contains('3'), "{failed}");
-        let missing = TokenSource::File("no/such/file".into()).read().unwrap_err();
+        let missing = TokenSource::File("no/such/file".into())
+            .read(1)
+            .unwrap_err();
         assert!(missing.to_string().contains("no/such/file"), "{missing}");
     }
 

@@ -105,7 +105,7 @@ pub struct Prepared {
 pub fn prepare(scenario: Scenario, options: Options) -> Result<Prepared, NotStarted> {
     let foreign = match &options.portal {
         None => None,
-        Some(portal) => Some(Checked::of(portal, &options)?),
+        Some(portal) => Some(Checked::of(portal, &options, scenario.agents())?),
     };
     let need = Need {
         agents: scenario.agents(),
@@ -185,7 +185,7 @@ struct Checked {
 }
 
 impl Checked {
-    fn of(portal: &ForeignPortal, options: &Options) -> Result<Self, NotStarted> {
+    fn of(portal: &ForeignPortal, options: &Options, agents: u64) -> Result<Self, NotStarted> {
         let usage = |why: String| NotStarted::Usage(vec![why]);
         let base = BaseUrl::parse(&portal.url, &Dialect::default())
             .map_err(|refused| usage(format!("--portal: {refused}")))?;
@@ -204,7 +204,9 @@ impl Checked {
         let tokens = match &portal.tokens {
             None if portal.identities.is_some() => Ok(Vec::new()),
             None => Err("a foreign portal needs tokens to enroll with (--tokens)".to_owned()),
-            Some(tokens) => tokens.read().map_err(|why| format!("--tokens: {why}")),
+            Some(tokens) => tokens
+                .read(agents)
+                .map_err(|why| format!("--tokens: {why}")),
         };
         let release_keys = match &portal.release_key {
             None => Ok(ReleaseKeys::none()),

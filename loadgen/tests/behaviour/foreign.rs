@@ -102,6 +102,11 @@ fn without_tokens_or_keys_that_can_be_used_nothing_runs_4() {
             &["--tokens", "http://me:secret@127.0.0.1:1/t?key=secret"],
             "--tokens: http://…@127.0.0.1:1/t?…: error sending request: client error (Connect): tcp connect error: ",
         ),
+        // 64 MiB, and 512 bytes for each of the five.
+        (
+            &["--tokens", "cmd:yes"],
+            "--tokens: cmd:yes: it is larger than 65538 KiB",
+        ),
         (
             &["--tokens", "enough", "--release-key", "/dev/zero"],
             "--release-key: /dev/zero: it is larger than 64 KiB",
