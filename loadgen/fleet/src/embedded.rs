@@ -9,7 +9,9 @@ use mock_portal::serve::BindError;
 use mock_portal::strictness::Profile;
 use mock_portal::tls::Certificate;
 use mock_portal::{Config, Running, Server};
-use portal_core::control::{OperationInput, OperationStatus, OperationView, TokensInput};
+use portal_core::control::{
+    OperationInput, OperationStatus, OperationView, TokenLine, TokensInput,
+};
 use protocol::hash::Sha256Hex;
 use protocol::id::{AgentId, Arch, ClusterId, Generation, NodeName, OperationId};
 use protocol::pbx::operation::{Consent, EventState, OperationEvent};
@@ -26,7 +28,6 @@ use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use tokio::runtime::Runtime;
 
-use crate::population::TokenLine;
 use crate::usage::Part;
 
 /// A running portal, with what it counted in earlier lives.
@@ -118,14 +119,7 @@ impl Embedded {
             .control()
             .make_tokens(&input)
             .map_err(PortalRefused::of)?;
-        let lines = made.tokens.into_iter().map(|made| TokenLine {
-            token: made.token,
-            cluster_id: made.cluster_id,
-            node_name: made.node_name,
-            server_id: made.server_id,
-            boot_image_sha256: made.boot_image_sha256,
-        });
-        Ok(lines.collect())
+        Ok(made.tokens)
     }
 
     /// Sets a cluster's document; answers its generation.

@@ -17,7 +17,7 @@ use protocol::sign::{SigningPublicKey, VerifyingKey};
 use protocol::verified::ReleaseKeys;
 use serde::Deserialize;
 
-use crate::population::TokenLine;
+use portal_core::control::TokenLine;
 
 /// How long an HTTP endpoint may take to answer with tokens.
 const HTTP_SECONDS_MAX: u64 = 10;

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
+use portal_core::control::TokenLine;
 use protocol::hash::Sha256Hex;
 use protocol::id::{ClusterId, EnrollmentToken, NodeName, ServerId};
 use scenario::Population;
-use serde::Deserialize;
 
 use crate::identities::Kept;
 
@@ -100,21 +100,6 @@ impl Derived {
     pub fn hash(&self) -> Sha256Hex {
         self.0
     }
-}
-
-/// One token as a portal gives it out: a line of `--tokens`. What is null is chosen from seed and index.
-#[derive(Debug, Clone, Deserialize)]
-pub struct TokenLine {
-    /// The token.
-    pub token: EnrollmentToken,
-    /// The cluster that it is for.
-    pub cluster_id: ClusterId,
-    /// The node that it is for.
-    pub node_name: NodeName,
-    /// The server that it is for.
-    pub server_id: Option<ServerId>,
-    /// The boot image that it is for.
-    pub boot_image_sha256: Option<Sha256Hex>,
 }
 
 /// One agent and its node, before anything has happened to them.

@@ -19,6 +19,7 @@ use agent_drive::{
 };
 use fleet_sim::host::Costs;
 use fleet_sim::referee::{self, Context, Referees};
+use portal_core::control::TokenLine;
 use protocol::dialect::Dialect;
 use protocol::hash::Sha256Hex;
 use protocol::id::{AgentVersion, ClusterId, OperationId, ReleaseVersion};
@@ -37,7 +38,7 @@ use crate::embedded::Embedded;
 use crate::foreign::{TokenSource, read_release_keys};
 use crate::identities::Identities;
 use crate::live::{Clusters, Home, Stage, live};
-use crate::population::{Member, TokenLine};
+use crate::population::Member;
 use crate::preflight::{self, Need, fit};
 use crate::tally::{Place, Tally, lock};
 use crate::usage::{self, Part};
