@@ -37,8 +37,6 @@ pub(crate) struct Options {
 #[derive(Debug, Clone)]
 enum Ending {
     Ran(Count),
-    /// There is nothing to test yet; with what must be built first.
-    Waits(&'static str),
     /// With the reason.
     NotRun(String),
     /// With the reason.
@@ -69,10 +67,8 @@ pub(crate) fn run(project: &Project, options: &Options, out: &mut dyn Write) -> 
     for tier in TIERS.iter().filter(|t| chosen(t.name)) {
         eprintln!("xtask: {} …", tier.name);
         let clock = Stopwatch::start();
-        let ending = match tier.waits_for {
-            Some(what) => Ending::Waits(what),
-            None => (tier.run)(project).unwrap_or_else(|error| Ending::Broke(format!("{error:#}"))),
-        };
+        let ending =
+            (tier.run)(project).unwrap_or_else(|error| Ending::Broke(format!("{error:#}")));
         let line = Line {
             tier: tier.name,
             ending,
@@ -107,7 +103,7 @@ impl Ending {
     fn passed(&self) -> usize {
         match self {
             Self::Ran(count) => count.passed,
-            Self::Waits(_) | Self::NotRun(_) | Self::Broke(_) => 0,
+            Self::NotRun(_) | Self::Broke(_) => 0,
         }
     }
 
@@ -121,7 +117,6 @@ impl Ending {
             })
             | Self::Broke(_) => 1,
             Self::Ran(count) => count.failed,
-            Self::Waits(_) => 0,
             Self::NotRun(_) => usize::from(owed),
         }
     }
@@ -146,7 +141,6 @@ impl fmt::Display for Line {
                 write!(f, "FAILED: {} failed; {}", count.failed, count.what)
             }
             Ending::Ran(count) => write!(f, "run: {}", count.what),
-            Ending::Waits(what) => write!(f, "not run: waits for {what}, which is not built yet"),
             Ending::NotRun(why) => write!(f, "not run: {why}"),
             Ending::Broke(why) => write!(f, "FAILED: {why}"),
         }
@@ -179,12 +173,6 @@ mod tests {
                 false,
                 true,
                 "not run: no python3",
-            ),
-            (
-                Ending::Waits("`loadgen run`"),
-                false,
-                false,
-                "not run: waits for `loadgen run`",
             ),
             (
                 Ending::Broke("it burnt".to_owned()),

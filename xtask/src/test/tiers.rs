@@ -16,8 +16,6 @@ use crate::{tidy, tools};
 pub(super) struct Tier {
     pub(super) name: &'static str,
     pub(super) proves: &'static str,
-    /// What must be built before there is anything to test; such a tier is named in the summary and not owed.
-    pub(super) waits_for: Option<&'static str>,
     pub(super) run: fn(&Project) -> Result<Ending>,
 }
 
@@ -26,61 +24,51 @@ pub(super) const TIERS: &[Tier] = &[
     Tier {
         name: "format",
         proves: "every file is formatted",
-        waits_for: None,
         run: format,
     },
     Tier {
         name: "tidy",
         proves: "the invariants of ARCHITECTURE.md hold, the documents tell the truth",
-        waits_for: None,
         run: tidy,
     },
     Tier {
         name: "lint",
         proves: "clippy has nothing to say",
-        waits_for: None,
         run: lint,
     },
     Tier {
         name: "deny",
         proves: "licences, bans, sources; one TLS provider",
-        waits_for: None,
         run: deny,
     },
     Tier {
         name: "doc",
         proves: "the documentation builds, its links hold",
-        waits_for: None,
         run: doc,
     },
     Tier {
         name: "unit+behaviour",
         proves: "all tests of the workspace",
-        waits_for: None,
         run: unit_and_behaviour,
     },
     Tier {
         name: "vectors",
         proves: "another language computes the published vectors",
-        waits_for: None,
         run: vectors,
     },
     Tier {
         name: "python-client",
         proves: "a client in another language enrolls and syncs",
-        waits_for: None,
         run: python_client,
     },
     Tier {
         name: "main-job",
         proves: "`loadgen run steady` ends in PASS, in release",
-        waits_for: None,
         run: main_job,
     },
     Tier {
         name: "benchmarks-fresh",
         proves: "docs/benchmarks.md is about this code",
-        waits_for: Some("`cargo xtask bench`"),
         run: benchmarks_fresh,
     },
 ];
