@@ -82,7 +82,7 @@ pub fn scan(bytes: &[u8]) -> Result<Json<'_>, Syntax> {
     let mut scanner = Scanner {
         text,
         at: 0,
-        names: Vec::new(),
+        names: Vec::with_capacity(NAMES_OPEN),
     };
     match scanner.document() {
         Ok(()) => Ok(Json(text)),
@@ -105,6 +105,9 @@ fn place(bytes: &[u8], offset: usize, fault: SyntaxFault) -> Syntax {
         fault,
     }
 }
+
+/// As many names are open at once in an ordinary message: room for them is made once.
+const NAMES_OPEN: usize = 32;
 
 /// On a fault `at` is left where it happened.
 struct Scanner<'a> {
