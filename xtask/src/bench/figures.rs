@@ -44,9 +44,6 @@ pub(super) enum Is {
 /// The figure by which a process tells how much of all processors others took meanwhile, in percent.
 pub(super) const OTHERS: &str = "others_percent";
 
-/// The figure by which a process tells how long one and the same piece of work took beside the measurement.
-pub(super) const YARDSTICK: &str = "yardstick_us";
-
 /// All of them, in the order in which they are made.
 pub(super) const MEASUREMENTS: &[Measurement] = &[
     Measurement {
@@ -218,7 +215,7 @@ mod tests {
                 "{}",
                 measurement.name
             );
-            assert!(!figures.contains(OTHERS) && !figures.contains(YARDSTICK));
+            assert!(!figures.contains(OTHERS));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: measures the product and writes `docs/benchmarks.md`, which nothing else writes.
 //!
-//! Each measurement is made five times, each time in a process of its own, and the median counts. Where others disturb it
-//! (see [`Disturbance`]), a measurement is made again, as long as the time for the whole allows it, and the five that were
-//! disturbed least count. What is measured has no say in which those are. A figure over its bound is written down as missed, with what a profile says, and ends the chore badly.
+//! Each measurement is made five times, each time in a process of its own, and the median counts. Where others take much
+//! of the machine meanwhile, a measurement is made again, as long as the time for the whole allows it, and the quietest
+//! five count. A figure over its bound is written down as missed, with what a profile says, and ends the chore badly.
 
 mod figures;
 mod page;
@@ -20,15 +20,15 @@ use clap::Args;
 
 use crate::project::{Project, Stopwatch};
 use crate::test::{MEASURED, count};
-use figures::{Figure, MEASUREMENTS, Measurement, OTHERS, YARDSTICK};
+use figures::{Figure, MEASUREMENTS, Measurement, OTHERS};
 use page::{Measured, Origin};
 
 /// How often each measurement is made.
 const RUNS: usize = 5;
 /// How long the whole may take, building not counted.
-const TIME_MAX: Duration = Duration::from_secs(15 * 60);
-/// A run that was disturbed more is made again if there is time.
-const DISTURBED_PERCENT_MAX: f64 = 5.0;
+const TIME_MAX: Duration = Duration::from_secs(12 * 60);
+/// A run in which others took a larger share of the processors is made again if there is time.
+const OTHERS_PERCENT_MAX: f64 = 5.0;
 const PAGE: &str = "docs/benchmarks.md";
 
 /// How `cargo xtask bench` runs.
@@ -55,11 +55,10 @@ pub(crate) fn run(project: &Project, options: &Options, out: &mut dyn Write) -> 
     let chosen: Vec<&Measurement> = MEASUREMENTS.iter().filter(chosen).collect();
     let clock = Stopwatch::start();
     let mut measured = Vec::new();
-    let mut disturbance = Disturbance::default();
     for (at, measurement) in chosen.iter().enumerate() {
         let later: u64 = chosen[at + 1..].iter().map(|m| m.seconds).sum();
         let until = TIME_MAX.saturating_sub(Duration::from_secs(later * RUNS as u64));
-        let runs = runs(&program, measurement, &mut disturbance, &clock, until)?;
+        let runs = runs(&program, measurement, &clock, until)?;
         measured.push(Measured { measurement, runs });
     }
     let mut profiles = BTreeMap::new();
@@ -122,14 +121,12 @@ type Run = BTreeMap<String, f64>;
 fn runs(
     program: &Path,
     measurement: &Measurement,
-    disturbance: &mut Disturbance,
     clock: &Stopwatch,
     until: Duration,
 ) -> Result<Vec<Run>> {
     let mut runs = Vec::new();
     loop {
-        let is_quiet = |run: &&Run| disturbance.percent(run) <= DISTURBED_PERCENT_MAX;
-        let quiet = runs.iter().filter(is_quiet).count();
+        let quiet = runs.iter().filter(|run| is_quiet(run)).count();
         let one_more = clock.passed() + Duration::from_secs(measurement.seconds);
         if quiet >= RUNS || runs.len() >= RUNS && one_more > until {
             break;
@@ -145,38 +142,19 @@ fn runs(
             clock.passed().as_secs(),
             measurement.name
         );
-        disturbance.heed(&run);
         runs.push(run);
     }
-    runs.sort_by(|a, b| disturbance.percent(a).total_cmp(&disturbance.percent(b)));
+    runs.sort_by(|a, b| others(a).total_cmp(&others(b)));
     runs.truncate(RUNS);
     Ok(runs)
 }
 
-/// How much a run was disturbed: the share of the processors that others took, and how much slower than at its fastest the
-/// machine was, both in percent, added up.
-#[derive(Debug, Default)]
-struct Disturbance {
-    /// The yardstick at its fastest so far, in microseconds.
-    fastest_us: Option<f64>,
+fn others(run: &Run) -> f64 {
+    run.get(OTHERS).copied().unwrap_or(0.0)
 }
 
-impl Disturbance {
-    fn heed(&mut self, run: &Run) {
-        if let Some(us) = run.get(YARDSTICK).copied() {
-            self.fastest_us = Some(self.fastest_us.map_or(us, |fastest| fastest.min(us)));
-        }
-    }
-
-    /// Zero for a measurement that time does not matter to, and that has no yardstick.
-    fn percent(&self, run: &Run) -> f64 {
-        let others = run.get(OTHERS).copied().unwrap_or(0.0);
-        let slower = match (run.get(YARDSTICK), self.fastest_us) {
-            (Some(us), Some(fastest)) => 100.0 * (us / fastest - 1.0),
-            _ => 0.0,
-        };
-        others + slower
-    }
+fn is_quiet(run: &Run) -> bool {
+    others(run) <= OTHERS_PERCENT_MAX
 }
 
 fn once(program: &Path, measurement: &Measurement) -> Result<Run> {
@@ -234,32 +212,4 @@ fn origin(project: &Project) -> Result<Origin> {
         system: said("uname", &["-sr"])?,
         compiler: said("rustc", &["--version"])?,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_run_is_disturbed_by_what_others_took_and_by_a_slower_machine() {
-        let run = |others: f64, yardstick: f64| -> Run {
-            [
-                (OTHERS, others),
-                (YARDSTICK, yardstick),
-                ("generator_us", 1.0),
-            ]
-            .map(|(name, value)| (name.to_owned(), value))
-            .into()
-        };
-        let mut disturbance = Disturbance::default();
-        for yardstick in [22.0, 20.0, 25.0] {
-            disturbance.heed(&run(0.0, yardstick));
-        }
-        for (others, yardstick, percent) in [(0.0, 20.0, 0.0), (2.0, 20.0, 2.0), (1.0, 22.0, 11.0)]
-        {
-            let found = disturbance.percent(&run(others, yardstick));
-            assert!((found - percent).abs() < 1e-9, "{found}");
-        }
-        assert_eq!(disturbance.percent(&Run::new()), 0.0);
-    }
 }

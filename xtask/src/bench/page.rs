@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::Run;
-use super::figures::{Figure, Is, Measurement, OTHERS, YARDSTICK};
+use super::figures::{Figure, Is, Measurement, OTHERS};
 
 /// What was measured, and on what.
 #[derive(Debug)]
@@ -106,28 +106,16 @@ fn head(page: &mut String, origin: &Origin, measured: &[Measured<'_>]) {
          - Date: {date}\n\
          - Machine: {machine}, {system}, {compiler}, release profile\n"
     );
-    let runs = || measured.iter().flat_map(|m| &m.runs);
-    let most = |name: &str| {
-        runs()
-            .filter_map(|run| run.get(name).copied())
-            .max_by(f64::total_cmp)
-    };
-    if let Some(most) = most(OTHERS) {
+    let others: Vec<f64> = measured
+        .iter()
+        .flat_map(|m| &m.runs)
+        .filter_map(|run| run.get(OTHERS).copied())
+        .collect();
+    if let Some(most) = others.into_iter().max_by(f64::total_cmp) {
         let _ = writeln!(
             page,
             "- Other programs took up to {} of the processors during a run",
             shown(most, "%")
-        );
-    }
-    let fastest = runs()
-        .filter_map(|run| run.get(YARDSTICK).copied())
-        .min_by(f64::total_cmp);
-    if let (Some(slowest), Some(fastest)) = (most(YARDSTICK), fastest) {
-        let _ = writeln!(
-            page,
-            "- Beside each run a signature took between {} and {}; slower runs were made again as long as there was time",
-            shown(fastest, "µs"),
-            shown(slowest, "µs")
         );
     }
     page.push_str(
@@ -252,14 +240,9 @@ mod tests {
 
     fn measured(generator_us: &[f64]) -> Measured<'static> {
         let runs = generator_us.iter().map(|us| {
-            [
-                ("generator_us", *us),
-                ("rate", 18_770.4),
-                (OTHERS, 1.5),
-                (YARDSTICK, 18.2),
-            ]
-            .map(|(name, value)| (name.to_owned(), value))
-            .into()
+            [("generator_us", *us), ("rate", 18_770.4), (OTHERS, 1.5)]
+                .map(|(name, value)| (name.to_owned(), value))
+                .into()
         });
         Measured {
             measurement: &MEASUREMENT,
@@ -308,7 +291,6 @@ mod tests {
             "Commit: `78842aa`\n",
             "2 × AMD EPYC, 24 GiB, Linux 6.18, rustc 1.95.0",
             "up to 1.5 % of the processors",
-            "between 18.2 µs and 18.2 µs",
             "- `sync`: in a loop.\n",
             "What a profile says of `sync`",
             "12.50% agents f\n",

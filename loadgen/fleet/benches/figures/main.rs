@@ -33,7 +33,6 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 
 use machine::Others;
-use signatures::yardstick_us;
 
 /// Figures by name; the unit stands last in it.
 type Figures = BTreeMap<&'static str, f64>;
@@ -71,14 +70,11 @@ fn run() -> Result<()> {
     writeln!(io::stdout(), "{line}").context("print the figures")
 }
 
-/// Measures, and tells how much of all processors other programs took meanwhile, and how long one and the same piece of
-/// work took before and after: others make what is measured late, and slower through caches and clock rates that are
-/// shared, those of other machines on the same hardware too, of which the kernel knows nothing.
+/// Measures, and tells how much of all processors other programs took meanwhile: they make what is measured late, and
+/// slower through caches and clock rates that are shared.
 fn beside_others(measure: impl FnOnce() -> Result<Figures>) -> Result<Figures> {
-    let yardstick_before = yardstick_us();
     let others = Others::from_now()?;
     let mut figures = measure()?;
     figures.insert("others_percent", others.percent()?);
-    figures.insert("yardstick_us", (yardstick_before + yardstick_us()) / 2.0);
     Ok(figures)
 }

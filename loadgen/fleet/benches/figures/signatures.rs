@@ -13,17 +13,6 @@ use crate::machine::thread_cpu_seconds;
 
 const ROUNDS: u32 = 20_000;
 
-/// How fast this machine is at this moment: a signature, in microseconds, over some hundredth of a second.
-pub(crate) fn yardstick_us() -> f64 {
-    const ROUNDS: u32 = 2_000;
-    let key = SigningKey::from_bytes(&[7; 32]);
-    let before = thread_cpu_seconds();
-    for _ in 0..ROUNDS {
-        black_box(key.sign(black_box(&[0; 95])));
-    }
-    (thread_cpu_seconds() - before) * 1e6 / f64::from(ROUNDS)
-}
-
 pub(crate) fn measure() -> Figures {
     let key = SigningKey::from_bytes(&[7; 32]);
     let public = key.verifying_key();
