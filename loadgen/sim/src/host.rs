@@ -738,6 +738,7 @@ mod tests {
         );
     }
 
+    // rule SEAL-3: the previous key of a rotation, until the new ones are promoted
     #[test]
     fn secrets_open_with_either_key_of_a_rotation_and_with_no_other() {
         let mut lab = Lab::new();
