@@ -17,10 +17,11 @@ use protocol::id::{NodeName, OperationId, ServerId, SnapshotName};
 use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer};
 use protocol::pbx::sync::{ApiState, BootReport, K3sReport, UnitState};
 use protocol::seal::{Sealed, SealingSecretKey, Secret};
-use protocol::sign::{Signature, SigningKey, rotation_proof_bytes};
+use protocol::sign::{Signature, rotation_proof_bytes};
 use sha2::{Digest as _, Sha256};
 
 use crate::cluster::{ApiDown, Data, SimCluster};
+use crate::signing::NodeKey;
 
 /// How long things take on a node, in milliseconds; what OP-4 asks to wait comes with the task.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,7 +116,7 @@ pub struct SimHost {
 #[derive(Debug)]
 struct Keys {
     handle: KeyHandle,
-    signing: SigningKey,
+    signing: NodeKey,
     sealing: SealingSecretKey,
 }
 
@@ -534,10 +535,10 @@ impl SimHost {
             hash.update(purpose);
             hash.finalize().into()
         };
-        let signing = SigningKey::from_seed(seed(b"signing"));
+        let (signing, public) = NodeKey::from_seed(seed(b"signing"));
         let sealing = SealingSecretKey::from_seed(seed(b"sealing"));
         let handle = KeyHandle {
-            signing: signing.public(),
+            signing: public,
             sealing: sealing.public(),
         };
         self.keys.push(Keys {

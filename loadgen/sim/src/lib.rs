@@ -14,5 +14,6 @@ pub mod cluster;
 pub mod disk;
 pub mod host;
 pub mod referee;
+mod signing;
 pub mod simulation;
 pub mod trace;
