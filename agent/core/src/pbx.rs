@@ -9,13 +9,14 @@
 //! | `pace` | when this agent may call at all; the table of answers |
 //! | `enroll` | from a token to an identity and a node that runs |
 //! | `sync` | when a report is due, and what it says |
-//! | `document` | taking the desired state, and putting it into force |
+//! | `document`, `converge` | taking the desired state; putting it into force |
 //! | `operate` | which operations are begun, and carrying them out step by step |
 //! | `steps`, `rotate` | what each step does; a rotation of the keys |
 //! | `events`, `deliver` | what an operation leaves behind; how the portal gets it |
 //! | `shared` | nothing: what all lanes share |
 
 mod agent;
+mod converge;
 mod deliver;
 mod document;
 pub mod durable;

@@ -14,6 +14,7 @@ use protocol::pbx::call::{AnswerBody, Reply, Request};
 use protocol::time::Timestamp;
 use serde_json::value::RawValue;
 
+use super::converge::Converge;
 use super::deliver::Deliver;
 use super::document::Document;
 use super::durable::{Days, Durable, IdleReason, TakenDocument};
@@ -44,6 +45,7 @@ pub struct Agent {
     enroll: Option<Box<Enroll>>,
     sync: Sync,
     document: Document,
+    converge: Converge,
     operate: Operate,
     deliver: Deliver,
     slots: Slots,
@@ -154,7 +156,8 @@ impl Machine for Agent {
             pace,
             enroll,
             sync: Sync::boot(seed, &shared),
-            document: Document::boot(seed, &shared),
+            document: Document::boot(&shared),
+            converge: Converge::boot(seed, &shared),
             operate,
             deliver: Deliver::default(),
             slots: Slots::default(),
@@ -198,7 +201,7 @@ impl Machine for Agent {
             enroll.look_at_clock(&self.shared);
         }
         if !self.pace.is_shut() {
-            self.document.plan(&mut self.shared);
+            self.converge.plan(&mut self.shared, &mut self.document);
         }
     }
 
@@ -320,7 +323,7 @@ impl Agent {
         if self.slots.host.is_some() {
             return None;
         }
-        let (taken, step, task) = self.document.task(&self.shared)?;
+        let (taken, step, task) = self.converge.task(&self.shared)?;
         Some(self.perform(Whose::Document(taken, step), task, Resume::Run))
     }
 
@@ -409,7 +412,7 @@ impl Agent {
         }
         match self.enroll.as_deref() {
             Some(enroll) => enroll.wake(),
-            None => self.document.wake(&self.shared),
+            None => self.converge.wake(&self.shared),
         }
     }
 }
@@ -564,7 +567,8 @@ impl Agent {
             Verdict::Done(AnswerBody::Sync(answer)) => {
                 self.has_synced = true;
                 self.sync.succeeded(shared);
-                self.document.offered(shared, answer.desired.as_ref());
+                self.document
+                    .offered(shared, &self.converge, answer.desired.as_ref());
                 self.operate.offered(shared, answer.operation.as_ref());
                 self.look_at_calendar();
             }
@@ -670,7 +674,10 @@ impl Agent {
                 enroll.opened(shared, result);
             }
             (Opening::Enrollment, None) => {}
-            (Opening::Document(raw), _) => self.document.opened(shared, &raw, result),
+            (Opening::Document(raw), _) => {
+                let converge = &mut self.converge;
+                self.document.opened(shared, converge, &raw, result);
+            }
         }
     }
 
@@ -690,7 +697,11 @@ impl Agent {
                     self.sync.due_now(shared);
                 }
             }
-            Whose::Document(taken, step) => self.document.performed(shared, &taken, step, result),
+            Whose::Document(taken, step) => {
+                let document = &mut self.document;
+                self.converge
+                    .performed(shared, document, &taken, step, result);
+            }
             Whose::Operation => self.operate.performed(shared, result),
         }
     }

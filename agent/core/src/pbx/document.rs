@@ -1,29 +1,24 @@
-//! The document lane: taking the desired state, and putting it into force (SYNC-2 to SYNC-7, SEAL-2, SEAL-3, UPD-6).
+//! The document lane: taking the desired state (SYNC-4, SYNC-7, SEAL-2, SEAL-3, UPD-6).
 //!
 //! A document is taken whole or not at all, in this order: it is read, its release's manifest is fetched and verified, all
-//! of its secrets are found to open, it is on disk. Only then the host is touched. Putting it into force is a plan
-//! ([`next_step`]) that is made again from what the node shows, so a crash, a new document or a failed task are all the
-//! same case. The agent's own update and the add-ons, which belong before and behind the Secrets, are not here yet.
+//! of its secrets are found to open, it is on disk. Only then the host is touched, which is the affair of
+//! [`converge`](super::converge).
 
 use std::sync::Arc;
 
 use protocol::id::{Generation, ReleaseVersion};
 use protocol::pbx::call::Refusal;
-use protocol::pbx::sync::{DesiredState, DocumentReport, DocumentResult, IngressMode};
+use protocol::pbx::sync::{DesiredState, DocumentReport, DocumentResult};
 use protocol::seal::Sealed;
 use protocol::verified::{ManifestRejected, SignedManifest};
 use serde_json::value::RawValue;
 
+use super::converge::Converge;
 use super::durable::TakenDocument;
 use super::pace::{RequestRefused, Tries, code_or_status};
-use super::shared::{Conditions, Shared, sealed_values};
-use super::task::{DocumentStep, Done, DropIns, Secrets, Task};
-use crate::backoff::Backoff;
-use crate::journal::{Recorded, StepRecord, Work};
-use crate::machine::{FieldPath, TaskFailure, Unopenable, Wake, WakeReason};
+use super::shared::{Shared, sealed_values};
+use crate::machine::{FieldPath, Unopenable};
 use crate::note::Note;
-use crate::seed::{Chance, Purpose, Seed};
-use crate::time::Monotonic;
 
 /// Where the document stands; what must outlive a crash is [`TakenDocument`].
 #[derive(Debug)]
@@ -38,16 +33,6 @@ pub(super) struct Document {
     /// How the request for the manifest of a release has fared, and of which: several documents may name it.
     pub(super) tries: Tries,
     tried: Option<ReleaseVersion>,
-    /// How far the taken document is in force; none while nothing is to be done for it.
-    force: Option<Force>,
-    /// The taken document as it was read, from its first task until it is in force: reading is the dearest thing that an
-    /// agent does, and what was read is as large as the rest of it.
-    desired: Option<Box<DesiredState>>,
-    /// When the cluster's configuration is to be applied again (SYNC-3).
-    reapply_at: Monotonic,
-    retry: Backoff,
-    retry_at: Option<Monotonic>,
-    retry_jitter: Chance,
 }
 
 /// What a report says.
@@ -88,39 +73,11 @@ struct Refused {
     for_good: bool,
 }
 
-/// How far a taken document is in force.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Force {
-    /// The last step that is done.
-    done: Option<DocumentStep>,
-}
-
 /// The sealed values of a document, by their paths.
 pub(super) type SecretsOf = (Arc<RawValue>, Vec<(FieldPath, Sealed)>);
 
-/// What is next in putting a document into force.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
-    Do(DocumentStep),
-    /// Nothing before the Kubernetes API is up (FAIL-2).
-    WaitForApi,
-    Finished,
-}
-
-/// The plan (SYNC-2, SYNC-6): the host's configuration, then the cluster's, which is the leader's alone.
-fn next_step(done: Option<DocumentStep>, conditions: Conditions) -> Next {
-    match done {
-        None => Next::Do(DocumentStep::WriteDropIns),
-        Some(DocumentStep::WriteDropIns) if !conditions.api_is_up => Next::WaitForApi,
-        Some(DocumentStep::WriteDropIns) if conditions.leader => {
-            Next::Do(DocumentStep::WriteSecrets)
-        }
-        Some(DocumentStep::WriteDropIns | DocumentStep::WriteSecrets) => Next::Finished,
-    }
-}
-
 impl Document {
-    pub(super) fn boot(seed: Seed, shared: &Shared) -> Self {
+    pub(super) fn boot(shared: &Shared) -> Self {
         let in_force = shared.journal.in_force;
         Self {
             standing: Standing {
@@ -141,16 +98,6 @@ impl Document {
             given_up: None,
             tries: Tries::default(),
             tried: None,
-            force: if in_force {
-                None
-            } else {
-                Some(Force { done: None })
-            },
-            desired: None,
-            reapply_at: shared.now.monotonic,
-            retry: Backoff::default(),
-            retry_at: None,
-            retry_jitter: seed.child(Purpose::TaskRetryJitter),
         }
     }
 
@@ -196,16 +143,34 @@ impl Document {
             self.standing = standing;
         }
     }
+
+    /// What became of the taken document, unless a later one is what the portal wants to hear of.
+    pub(super) fn stand_in_force(
+        &mut self,
+        shared: &mut Shared,
+        taken: &TakenDocument,
+        result: DocumentResult,
+        message: Option<String>,
+    ) {
+        if self.taking.is_none() && self.refused.is_none() {
+            self.stand(shared, Some(taken.generation), result, message);
+        }
+    }
 }
 
 /// Taking a document.
 impl Document {
     /// The document in a sync's answer. One that is in force or refused for good costs a comparison.
-    pub(super) fn offered(&mut self, shared: &mut Shared, offered: Option<&Arc<RawValue>>) {
+    pub(super) fn offered(
+        &mut self,
+        shared: &mut Shared,
+        converge: &Converge,
+        offered: Option<&Arc<RawValue>>,
+    ) {
         let Some(raw) = offered else { return };
         let taken = shared.journal.document.clone();
         if let Some(taken) = taken.as_deref().filter(|taken| same(&taken.raw, raw)) {
-            self.offered_again(shared, taken);
+            self.offered_again(shared, converge, taken);
             return;
         }
         if let Some(taking) = self
@@ -268,11 +233,10 @@ impl Document {
     }
 
     /// The document that was taken came again: whatever came in between is over.
-    fn offered_again(&mut self, shared: &mut Shared, taken: &TakenDocument) {
+    fn offered_again(&mut self, shared: &mut Shared, converge: &Converge, taken: &TakenDocument) {
         self.taking = None;
         if self.refused.take().is_some() {
-            let in_force = self.force.is_none();
-            let result = if in_force {
+            let result = if converge.is_through() {
                 DocumentResult::Applied
             } else {
                 DocumentResult::Pending
@@ -440,6 +404,7 @@ impl Document {
     pub(super) fn opened(
         &mut self,
         shared: &mut Shared,
+        converge: &mut Converge,
         raw: &Arc<RawValue>,
         result: Result<(), Unopenable>,
     ) {
@@ -484,9 +449,7 @@ impl Document {
             manifest: signed,
         }));
         self.refused = None;
-        self.retry_at = None;
-        self.force = Some(Force { done: None });
-        self.desired = None;
+        converge.begin();
         self.stand(
             shared,
             Some(desired.generation),
@@ -526,184 +489,4 @@ fn believe(
         ));
     }
     Ok(manifest.floor)
-}
-
-/// Putting the taken document into force.
-impl Document {
-    /// When the host is to be touched again without any other cause.
-    pub(super) fn wake(&self, shared: &Shared) -> Option<Wake> {
-        let conditions = shared.conditions?;
-        if let Some(force) = self.force {
-            let failures = self.retry.failures();
-            let waits_for_it = matches!(next_step(force.done, conditions), Next::Do(_));
-            let at = self.retry_at.filter(|_| waits_for_it)?;
-            return Some(Wake {
-                at,
-                why: WakeReason::TaskRetry { failures },
-            });
-        }
-        let reapplies = shared.journal.document.is_some() && conditions.may_change_cluster();
-        reapplies.then_some(Wake {
-            at: self.reapply_at,
-            why: WakeReason::Reapply,
-        })
-    }
-
-    /// Looks what is to be done, from what the node shows: every 10 minutes the cluster's configuration is applied again
-    /// even without a change (SYNC-3), and what waited for the API goes on once it is up.
-    pub(super) fn plan(&mut self, shared: &mut Shared) {
-        self.retry_at = self.retry_at.filter(|at| *at > shared.now.monotonic);
-        let Some(conditions) = shared.conditions else {
-            return;
-        };
-        let is_due = self.reapply_at <= shared.now.monotonic && conditions.may_change_cluster();
-        if self.force.is_none() && is_due && shared.journal.document.is_some() {
-            self.force = Some(Force {
-                done: Some(DocumentStep::WriteDropIns),
-            });
-        }
-        let (Some(force), Some(taken)) = (self.force, shared.journal.document.clone()) else {
-            return;
-        };
-        match next_step(force.done, conditions) {
-            Next::Do(_) => {}
-            Next::WaitForApi => {
-                let why = "the Kubernetes API is down; the Secrets wait for it".to_owned();
-                self.stand_in_force(shared, &taken, DocumentResult::Pending, Some(why));
-            }
-            Next::Finished => self.finish(shared, &taken, force),
-        }
-    }
-
-    /// The host's task that is next, if the document is on disk and nothing is waited for.
-    pub(super) fn task(
-        &mut self,
-        shared: &Shared,
-    ) -> Option<(Arc<TakenDocument>, DocumentStep, Recorded<Task>)> {
-        let (force, conditions) = (self.force?, shared.conditions?);
-        if self.retry_at.is_some() {
-            return None;
-        }
-        let Next::Do(step) = next_step(force.done, conditions) else {
-            return None;
-        };
-        let taken = shared.journal.on_disk().document.clone()?;
-        if !shared
-            .journal
-            .document
-            .as_ref()
-            .is_some_and(|wanted| Arc::ptr_eq(wanted, &taken))
-        {
-            return None;
-        }
-        let desired = match &mut self.desired {
-            Some(desired) => desired,
-            none => none.insert(Box::new(DesiredState::read(&taken.raw).ok()?)),
-        };
-        let task = match step {
-            DocumentStep::WriteDropIns => Task::WriteDropIns(DropIns {
-                snapshot_schedule: desired.host.snapshot_schedule.clone(),
-                snapshot_retention: desired.host.snapshot_retention,
-                ingress_mode: Some(desired.host.ingress_mode.clone()).filter(is_known),
-            }),
-            DocumentStep::WriteSecrets => {
-                Task::WriteSecrets(Secrets::Document(Box::new(desired.secrets.clone())))
-            }
-        };
-        let work = Work::Document {
-            generation: taken.generation,
-            step,
-        };
-        let record = StepRecord {
-            work,
-            attempt: self.retry.failures() + 1,
-        };
-        Some((taken, step, shared.journal.recorded(record, task)?))
-    }
-
-    /// A task has ended: the next step, or the same one after a wait.
-    pub(super) fn performed(
-        &mut self,
-        shared: &mut Shared,
-        taken: &Arc<TakenDocument>,
-        step: DocumentStep,
-        result: Result<Done, TaskFailure>,
-    ) {
-        if !shared
-            .journal
-            .document
-            .as_ref()
-            .is_some_and(|wanted| Arc::ptr_eq(wanted, taken))
-        {
-            return;
-        }
-        match result {
-            Ok(_) => {
-                self.retry.succeed();
-                self.retry_at = None;
-                self.force = self.force.map(|_| Force { done: Some(step) });
-                self.plan(shared);
-            }
-            Err(failure) => {
-                let wait_ms = self
-                    .retry
-                    .fail(&shared.facts.limits, &mut self.retry_jitter);
-                self.retry_at = Some(shared.now.monotonic.plus_ms(wait_ms));
-                let message = failure.message;
-                self.stand_in_force(shared, taken, DocumentResult::Failed, Some(message.clone()));
-                let work = Work::Document {
-                    generation: taken.generation,
-                    step,
-                };
-                shared.note(Note::TaskFailed { work, message });
-            }
-        }
-    }
-
-    /// All that can be done is done.
-    fn finish(&mut self, shared: &mut Shared, taken: &TakenDocument, was: Force) {
-        self.force = None;
-        // Who did not write them writes them as soon as it leads.
-        let wait_ms = match was.done {
-            Some(DocumentStep::WriteSecrets) => shared.facts.limits.reapply_interval_ms,
-            None | Some(DocumentStep::WriteDropIns) => 0,
-        };
-        self.reapply_at = shared.now.monotonic.plus_ms(wait_ms);
-        if !shared.journal.in_force {
-            let durable = shared.journal.change();
-            durable.in_force = true;
-            durable.applied_generation = taken.generation;
-        }
-        // rules FILE-16, WIRE-5: an unknown mode fails its part alone.
-        let desired = self.desired.take();
-        let desired = desired.or_else(|| DesiredState::read(&taken.raw).ok().map(Box::new));
-        let unknown_mode = desired.filter(|desired| !is_known(&desired.host.ingress_mode));
-        match unknown_mode {
-            None => self.stand_in_force(shared, taken, DocumentResult::Applied, None),
-            Some(desired) => {
-                let why = format!(
-                    "host.ingress_mode {} is unknown; its drop-in stays as it is",
-                    desired.host.ingress_mode
-                );
-                self.stand_in_force(shared, taken, DocumentResult::Failed, Some(why));
-            }
-        }
-    }
-
-    /// What became of the taken document, unless a later one is what the portal wants to hear of.
-    fn stand_in_force(
-        &mut self,
-        shared: &mut Shared,
-        taken: &TakenDocument,
-        result: DocumentResult,
-        message: Option<String>,
-    ) {
-        if self.taking.is_none() && self.refused.is_none() {
-            self.stand(shared, Some(taken.generation), result, message);
-        }
-    }
-}
-
-fn is_known(mode: &IngressMode) -> bool {
-    !matches!(mode, IngressMode::Unknown(_))
 }
