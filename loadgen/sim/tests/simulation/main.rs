@@ -7,3 +7,4 @@
 
 mod lab;
 mod property;
+mod seeds;

@@ -1,15 +1,8 @@
 //! Whatever goes wrong: no panic, no loop, and once it is over every agent is where it should be.
 //!
-//! Each seed is a fleet of its own with troubles of its own. `PBX_LAB_SEEDS` says how many seeds there are, and
-//! `PBX_LAB_SEED` which one alone; a seed that fails is printed with the command that runs it again.
+//! Each seed is a fleet of its own with troubles of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter::from_fn;
-use std::num::NonZero;
-use std::ops::Range;
-use std::panic::catch_unwind;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 
 use agent_core::pbx::durable::Durable;
 use agent_core::time::Monotonic;
@@ -24,6 +17,7 @@ use record::result::RefereeReport;
 use serde_json::json;
 
 use crate::lab::{Lab, MINUTE_MS};
+use crate::seeds::{for_each_seed, judged_by, seeds, tell};
 
 /// Nothing goes wrong any more after this minute.
 const TROUBLE_MINUTES: u64 = 40;
@@ -232,54 +226,6 @@ fn is_judge_of(referee: u8, trouble: Trouble) -> bool {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a test has no command line of its own to say how long it may take"
-)]
-fn variable(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
-    )
-}
-
-fn seeds(default: u64) -> Range<u64> {
-    match variable("PBX_LAB_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..variable("PBX_LAB_SEEDS").unwrap_or(default),
-    }
-}
-
-/// Runs a test of one seed for each of them, on all processors; what they came to, in the order of the seeds. Those that
-/// fail are printed, with how to run the first of them again.
-fn for_each_seed<T: Send>(seeds: Range<u64>, test: &str, of: fn(u64) -> T) -> Vec<T> {
-    let next = AtomicU64::new(seeds.start);
-    let work = || {
-        let take = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds.end);
-        let run = |seed| (seed, catch_unwind(|| of(seed)).ok());
-        from_fn(take).map(run).collect::<Vec<_>>()
-    };
-    let mut lives = thread::scope(|scope| {
-        let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let workers: Vec<_> = (0..processors).map(|_| scope.spawn(work)).collect();
-        let joined = workers.into_iter().map(|worker| worker.join().unwrap());
-        joined.flatten().collect::<Vec<_>>()
-    });
-    lives.sort_by_key(|(seed, _)| *seed);
-    let failed: Vec<u64> = lives
-        .iter()
-        .filter_map(|(seed, life)| life.is_none().then_some(*seed))
-        .collect();
-    if let Some(first) = failed.first() {
-        panic!(
-            "seeds {failed:?} fail; again: \
-             PBX_LAB_SEED={first} cargo test -p fleet-sim --test simulation {test}"
-        );
-    }
-    lives.into_iter().filter_map(|(_, life)| life).collect()
-}
-
 type Struck = BTreeMap<Trouble, u64>;
 
 fn struck(lab: &Lab) -> Struck {
@@ -329,6 +275,28 @@ fn whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated() {
                 .collect(),
         }
     });
+    let count = |of: fn(&Ends) -> u32| lives.iter().map(|life| of(&life.ends)).sum::<u32>();
+    let (well, idle, stopped) = (
+        count(|ends| ends.well),
+        count(|ends| ends.idle),
+        count(|ends| ends.stopped),
+    );
+    let mut counts: BTreeMap<String, u64> = [
+        ("seeds", lives.len() as u64),
+        ("agents", u64::from(well + idle + stopped)),
+        (
+            "troubles",
+            lives.iter().flat_map(|life| life.struck.values()).sum(),
+        ),
+    ]
+    .map(|(name, count)| (name.to_owned(), count))
+    .into();
+    for life in &lives {
+        for (number, judged) in &life.judged {
+            *counts.entry(judged_by(*number)).or_default() += judged;
+        }
+    }
+    tell("small fleets with troubles of every kind", &counts);
     if !is_whole {
         return;
     }
@@ -342,18 +310,9 @@ fn whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated() {
     let digests: BTreeSet<Sha256Hex> = lives.iter().map(|life| life.digest).collect();
     assert_eq!(digests.len(), lives.len(), "two seeds gave one run");
     for (number, name) in NAMES {
-        let judged: u64 = lives
-            .iter()
-            .filter_map(|life| life.judged.get(number))
-            .sum();
+        let judged = counts.get(&judged_by(*number)).copied().unwrap_or(0);
         assert!(judged > 0, "referee {number} has judged nothing: {name}");
     }
-    let count = |of: fn(&Ends) -> u32| lives.iter().map(|life| of(&life.ends)).sum::<u32>();
-    let (well, idle, stopped) = (
-        count(|ends| ends.well),
-        count(|ends| ends.idle),
-        count(|ends| ends.stopped),
-    );
     assert!(
         idle > 0 && well > 3 * (idle + stopped),
         "{well} end well, {idle} idle, {stopped} with a k3s that a failed restore has stopped"
