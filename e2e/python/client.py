@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A small agent in another language: PyNaCl and the standard library, nothing of ours.
+"""A small agent in another language: PyNaCl, a parser of metrics and the standard library, nothing of ours.
 
 It enrolls against a running `mock-portal serve`, opens what was sealed to it, syncs, verifies the
 release manifest, reports an operation and rotates its keys, and it proves that the portal refuses what
@@ -30,6 +30,7 @@ import urllib.parse
 
 import nacl.bindings as sodium
 import nacl.exceptions
+import prometheus_client.parser
 
 PAYLOAD_TYPE = "application/vnd.pbx.release+json"
 
@@ -420,6 +421,30 @@ def rotate(check, agent):
     check.equal("the same rotation once more, signed with the new key", agent.signed("POST", "/rotate-key", body).json, answer)
 
 
+def metrics(check, lab):
+    """What a scraper reads, by the parser of Prometheus's own client."""
+    check.equal("the portal says that it is well", lab.call("GET", "/healthz").json, {"status": "ok"})
+    answer = lab.call("GET", "/metrics")
+    families = {family.name: family for family in prometheus_client.parser.text_string_to_metric_families(answer.body.decode())}
+
+    def value(name, family, **labels):
+        return [sample.value for sample in families[family].samples if sample.name == name and sample.labels == labels]
+
+    check.equal("every family of its metrics has a type and a help",
+                [family.name for family in families.values() if family.type == "unknown" or not family.documentation], [])
+    check.equal("they count the replay", value("mock_portal_answers_total", "mock_portal_answers", endpoint="sync", outcome="replayed"), [1])
+    check.equal("they know the agent", value("mock_portal_agents", "mock_portal_agents", state="revoked"), [1])
+    check.equal("they know the operation", value("mock_portal_operations", "mock_portal_operations", kind="snapshot.save",
+                                                 state="succeeded"), [1])
+    endpoints = {sample.labels["endpoint"] for sample in families["mock_portal_answer_seconds"].samples}
+    check.equal("they measure every endpoint", sorted(endpoints), ["enroll", "events", "manifest", "rotate-key", "sync"])
+    for endpoint in sorted(endpoints):
+        buckets = [sample.value for sample in families["mock_portal_answer_seconds"].samples
+                   if sample.name.endswith("_bucket") and sample.labels["endpoint"] == endpoint]
+        count = value("mock_portal_answer_seconds_count", "mock_portal_answer_seconds", endpoint=endpoint)
+        check.equal(f"the buckets of {endpoint} grow up to the count", (buckets, buckets[-1:]), (sorted(buckets), count))
+
+
 def against_portal(check, ready):
     lab = Server(ready["lab_url"])
     portal = Server(ready["agents_url"], ready.get("ca_pem_file"))
@@ -439,6 +464,7 @@ def against_portal(check, ready):
     lab.lab("POST", f"/agents/{agent.agent_id}/revoke")
     check.refused("a sync of a revoked agent", agent.sync(), 401, "revoked")
     check.refused("a wrong signature of a revoked agent", agent.sync(keys=Keys()), 401, "bad_signature")
+    metrics(check, lab)
 
 
 def run(check, ready, vectors=None):

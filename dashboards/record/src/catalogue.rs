@@ -71,10 +71,16 @@ labels! {
         PortalAnswer = "mock_portal_answer_seconds",
         /// Agents by their state at the portal.
         PortalAgents = "mock_portal_agents",
+        /// Clusters that tokens have named.
+        PortalClusters = "mock_portal_clusters",
         /// Tokens that were made and not used yet.
         PortalTokens = "mock_portal_tokens",
         /// Signatures in the replay memory.
         PortalReplayMemory = "mock_portal_replay_memory_entries",
+        /// Signatures for which the replay memory has room.
+        PortalReplayCapacity = "mock_portal_replay_memory_capacity_entries",
+        /// Agents' connections that are open.
+        PortalConnections = "mock_portal_connections",
         /// Secrets that were sealed.
         PortalSeals = "mock_portal_seals_total",
         /// Operations by kind and state.
@@ -127,8 +133,11 @@ impl Metric {
         match self {
             Metric::LoadgenAgents
             | Metric::PortalAgents
+            | Metric::PortalClusters
             | Metric::PortalTokens
             | Metric::PortalReplayMemory
+            | Metric::PortalReplayCapacity
+            | Metric::PortalConnections
             | Metric::PortalOperations => Type::Gauge,
             Metric::LoadgenLateness
             | Metric::LoadgenService
@@ -196,8 +205,11 @@ impl Metric {
             | Metric::AgentEventsUndeliverable
             | Metric::AgentStoreFailures
             | Metric::AgentTaskFailures
+            | Metric::PortalClusters
             | Metric::PortalTokens
             | Metric::PortalReplayMemory
+            | Metric::PortalReplayCapacity
+            | Metric::PortalConnections
             | Metric::PortalSeals
             | Metric::PortalEventsRepeated => &[],
         }
@@ -238,8 +250,11 @@ impl Metric {
             Metric::PortalAnswers => "Answers that the portal gave, by what they said.",
             Metric::PortalAnswer => "From the whole request to the answer.",
             Metric::PortalAgents => "Agents by their state at the portal.",
+            Metric::PortalClusters => "Clusters that tokens have named.",
             Metric::PortalTokens => "Tokens that were made and not used yet.",
             Metric::PortalReplayMemory => "Signatures in the replay memory.",
+            Metric::PortalReplayCapacity => "Signatures for which the replay memory has room.",
+            Metric::PortalConnections => "Agents' connections that are open.",
             Metric::PortalSeals => "Secrets that were sealed.",
             Metric::PortalOperations => "Operations by kind and state.",
             Metric::PortalEventsRepeated => "Events that came again.",

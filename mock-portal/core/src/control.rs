@@ -7,18 +7,19 @@ mod ask;
 mod say;
 
 pub use crate::documents::{AddonInput, DesiredInput, S3Input, SecretsInput};
+pub use crate::hetzner::HetznerServer;
 pub use ask::{AgentsQuery, AgentsState, ClockInput, OperationInput, TokensInput};
 pub use say::{
-    AgentDetail, AgentKey, AgentState, AgentSummary, AgentsPage, ClockView, CounterLine, Counters,
-    DesiredSet, DesiredView, OperationPosted, OperationStatus, OperationView, ReleaseKeyView,
-    ReleasePublished, ReleaseView, TokenLine, TokensMade,
+    AgentDetail, AgentKey, AgentState, AgentSummary, AgentsPage, Census, ClockView, CounterLine,
+    Counters, DesiredSet, DesiredView, OperationPosted, OperationStatus, OperationView,
+    ReleaseKeyView, ReleasePublished, ReleaseView, TokenLine, TokensMade,
 };
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use protocol::id::{AgentId, ClusterId, Generation, NodeName, OperationId};
+use protocol::id::{AgentId, ClusterId, Generation, NodeName, OperationId, ServerId};
 use protocol::json::JsonRefusal;
 use protocol::pbx::operation::{OperationKind, ParamsRefusal};
 use protocol::verified::sign_manifest;
@@ -390,31 +391,72 @@ impl<'a> Control<'a> {
         )
     }
 
+    /// `PUT /hetzner/servers/{id}`: what the simulated Hetzner API says of a server from now on (ENR-4).
+    pub fn put_hetzner_server(
+        &self,
+        server_id: ServerId,
+        server: HetznerServer,
+    ) -> Result<(HetznerServer, Changes), ControlError> {
+        for (member, value) in [("label", &server.label), ("name", &server.name)] {
+            let length = value.as_ref().map_or(0, String::len);
+            if length > HETZNER_TEXT_BYTES_MAX {
+                let why = format!(
+                    "{length} bytes are refused; it must be at most {HETZNER_TEXT_BYTES_MAX}"
+                );
+                return Err(ControlError::invalid(member, why));
+            }
+        }
+        let put = Change::HetznerServerPut {
+            server_id,
+            server: server.clone(),
+        };
+        let mut hetzner = self.portal.hetzner_mut();
+        hetzner.apply(&put);
+        Ok((server, self.portal.numbered(vec![put])))
+    }
+
     /// `GET /counters`.
     pub fn counters(&self) -> Counters {
         self.portal.tally().read()
     }
 
-    /// `POST /reset`: forgets everything but settings and release keys, sets the clock right, and returns what was counted
-    /// until then; every answer is counted either in it or afterwards.
+    /// How much of everything there is, for `GET /metrics`.
+    pub fn census(&self) -> Census {
+        let mut census = Census {
+            replay_capacity: self.portal.replay_capacity() as u64,
+            ..Census::default()
+        };
+        for index in 0..self.portal.settings().shards.count() {
+            census.add(&self.portal.shard(index));
+        }
+        census
+    }
+
+    /// `POST /reset`: forgets everything but settings and release keys, sets the clock right, empties the Hetzner API, and
+    /// returns what was counted until then; every answer is counted either in it or afterwards.
     pub fn reset(&self) -> (Counters, Changes) {
-        self.portal.empty_all(|clock| {
+        self.portal.empty_all(|clock, hetzner| {
             *clock = ClockSetting::default();
+            hetzner.apply(&Change::HetznerForgotten);
             let set_right = Change::ClockSet { setting: *clock };
             (
                 self.portal.tally().take(),
-                self.portal.numbered(vec![Change::Emptied, set_right]),
+                self.portal
+                    .numbered(vec![Change::Emptied, Change::HetznerForgotten, set_right]),
             )
         })
     }
 
-    /// What a restart of a portal without `--data` does: forgets everything but settings, release keys and the clock's
-    /// setting. The counters go on, since they are not the portal's memory but an observer's.
+    /// What a restart of a portal without `--data` does: forgets everything but settings, release keys, the clock's
+    /// setting and the Hetzner API. The counters go on, since they are not the portal's memory but an observer's.
     pub fn restart_without_data(&self) -> Changes {
         self.portal
-            .empty_all(|_| self.portal.numbered(vec![Change::Emptied]))
+            .empty_all(|_, _| self.portal.numbered(vec![Change::Emptied]))
     }
 }
+
+/// Bytes of a label or name at the Hetzner API; its own limit is 63 characters.
+const HETZNER_TEXT_BYTES_MAX: usize = 255;
 
 /// What a document asks for that its release does not have; it is set all the same.
 fn warnings(releases: &Releases, input: &DesiredInput) -> Vec<String> {

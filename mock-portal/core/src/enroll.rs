@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::answer::Refused;
 use crate::clock::Moment;
+use crate::hetzner::{Asked, Hetzner};
 use crate::identities::{Enrollment, KeyPair, Registry, strong_keys};
 use crate::releases::Releases;
 use crate::seals::Seals;
@@ -44,11 +45,18 @@ pub(crate) fn hash_of(token: &EnrollmentToken) -> Sha256Hex {
     Sha256Hex::of(token.expose().as_bytes())
 }
 
+/// What an enrollment looks at and does not change.
+#[derive(Clone, Copy)]
+pub(crate) struct Outside<'a> {
+    pub(crate) releases: &'a Releases,
+    pub(crate) hetzner: &'a Hetzner,
+}
+
 /// Decides. In the order of SIGN-6, one refusal a step; nothing changes before the last.
 pub(crate) fn enroll(
     work: &mut Work<'_>,
     registry: &mut Registry,
-    releases: &Releases,
+    outside: Outside<'_>,
     seals: &mut Seals,
     request: &EnrollRequest,
     moment: Moment,
@@ -117,8 +125,34 @@ pub(crate) fn enroll(
             came,
         ));
     }
-    match hetzner_allows(bound, request.server_id) {
-        Hetzner::Allows => {}
+    match outside
+        .hetzner
+        .ask(request.server_id, &bound.cluster, &bound.node_name)
+    {
+        Asked::Fits => {}
+        Asked::Differs(carried) => {
+            let expected = format!(
+                "server {} with label {:?} and name {:?} at the Hetzner API",
+                request.server_id,
+                bound.cluster.as_str(),
+                bound.node_name.as_str()
+            );
+            return Err(Refused::new(
+                ProblemCode::ServerMismatch,
+                "ENR-4",
+                expected,
+                format!("one with {carried}"),
+            ));
+        }
+        Asked::Unreachable => {
+            let expected = format!("what the Hetzner API says of server {}", request.server_id);
+            return Err(Refused::new(
+                ProblemCode::Internal,
+                "ENR-4",
+                expected,
+                "no answer from it; try again later",
+            ));
+        }
     }
     if let Some(image) = bound
         .boot_image_sha256
@@ -155,7 +189,7 @@ pub(crate) fn enroll(
         &bound.cluster,
         &agent_id,
         &keys,
-        releases,
+        outside.releases,
         seals,
         moment,
     );
@@ -215,18 +249,6 @@ fn again(
             ..EnrollAnswer::clone(&with.answer)
         },
     ))
-}
-
-/// What the Hetzner API says of a server.
-enum Hetzner {
-    /// It has the cluster's label and the node's name.
-    Allows,
-}
-
-/// Asks whether the server carries the cluster's label and the node's name (ENR-4). Nobody has put a server into the
-/// simulated API yet, and such a server counts as reachable with the right label and name.
-fn hetzner_allows(_bound: &TokenBounds, _server_id: ServerId) -> Hetzner {
-    Hetzner::Allows
 }
 
 /// What the node gets: the cluster's document says its release and secrets, if there is one.

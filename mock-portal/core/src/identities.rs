@@ -37,8 +37,8 @@ pub(crate) struct Agent {
     /// The report, in the cluster's count, that last said `leader: true` (OPS-10).
     pub(crate) last_led: Option<u64>,
     pub(crate) reports: u64,
-    /// When it was last asked to replace its keys (OP-9).
-    pub(crate) rotation_asked_at: Option<Timestamp>,
+    /// The signing key that it was last asked to replace (OP-9).
+    pub(crate) rotation_asked_for: Option<SigningPublicKey>,
 }
 
 /// What an agent was enrolled with, and what it was answered: the same again for the same (ENR-10).
@@ -278,18 +278,18 @@ pub(crate) fn rotate(
     Ok(answer)
 }
 
-/// Age at which an agent is asked to replace its keys, and after which it is asked again (OP-9).
+/// Age at which an agent is asked to replace its keys (OP-9).
 const KEY_AGE_MS_MAX: i64 = 90 * 24 * 60 * 60 * 1000;
-const ASK_AGAIN_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// Makes an operation `agent.rotate_key` for an agent whose keys are 90 days old (OP-9), at most one a day.
+/// Makes an operation `agent.rotate_key` for an agent whose keys were registered 90 days ago by the portal's clock
+/// (OP-9): one for each key, whatever becomes of it and wherever the clock is set afterwards. It waits in the cluster's
+/// queue like every other.
 pub(crate) fn ask_for_rotation(
     work: &mut Work<'_>,
     seals: &mut Seals,
     agent_id: &AgentId,
     moment: Moment,
 ) {
-    let passed_ms = |since: Timestamp| moment.time.unix_ms().saturating_sub(since.unix_ms());
     let Some(agent) = work.agent(agent_id) else {
         return;
     };
@@ -300,10 +300,12 @@ pub(crate) fn ask_for_rotation(
     else {
         return;
     };
-    let asked_lately = agent
-        .rotation_asked_at
-        .is_some_and(|at| passed_ms(at) < ASK_AGAIN_MS);
-    if passed_ms(keys.registered_at) < KEY_AGE_MS_MAX || asked_lately {
+    let key = keys.signing.public();
+    let age_ms = moment
+        .time
+        .unix_ms()
+        .saturating_sub(keys.registered_at.unix_ms());
+    if age_ms < KEY_AGE_MS_MAX || agent.rotation_asked_for == Some(key) {
         return;
     }
     let (cluster, target) = (agent.cluster.clone(), Some(agent.node_name.clone()));
@@ -312,7 +314,7 @@ pub(crate) fn ask_for_rotation(
     let kind = OperationKind::AgentRotateKey;
     work.change(Change::RotationAsked {
         agent: agent_id.clone(),
-        at: moment.time,
+        key,
     });
     work.change(Change::OperationMade {
         operation,

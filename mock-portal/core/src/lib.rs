@@ -12,6 +12,7 @@
 //! | `near_miss` | what a wrong signature was probably made over |
 //! | `replay` | which signatures were seen (SIGN-5, KEY-3) |
 //! | `enroll` | a token for an identity (ENR-4, ENR-10) |
+//! | `hetzner` | the simulated Hetzner API that an enrollment asks (ENR-4) |
 //! | `identities` | agents and their keys, rotation (KEY-1, SEAL-1, OP-9) |
 //! | `documents` | desired states: secrets in clear on this side, sealed on the other |
 //! | `operations` | one at a time a cluster, to its target, and the events that come back (OPS-8, OPS-9, OPS-10) |
@@ -34,6 +35,7 @@ mod checks;
 mod counters;
 mod documents;
 mod enroll;
+mod hetzner;
 mod identities;
 mod limiter;
 mod near_miss;

@@ -23,6 +23,8 @@ use crate::checks::{self, Claim, Proven, Routed, Unread};
 use crate::clock::{ClockSetting, Moment};
 use crate::control::Control;
 use crate::counters::Tally;
+use crate::enroll::Outside;
+use crate::hetzner::Hetzner;
 use crate::identities::{self, KeyPair};
 use crate::limiter::Window;
 use crate::near_miss::{Budget, Wrong};
@@ -193,7 +195,10 @@ impl Portal {
                     self.releases_mut().publish(Arc::clone(signed));
                 }
                 (None, Change::ClockSet { setting }) => *self.clock_mut() = *setting,
-                (None, _) => self.empty_all(|_| {}),
+                (None, Change::HetznerServerPut { .. } | Change::HetznerForgotten) => {
+                    self.hetzner_mut().apply(change);
+                }
+                (None, _) => self.empty_all(|_, _| {}),
             }
         }
     }
@@ -206,6 +211,7 @@ impl Portal {
         self.shards.iter().zip(&other.shards).all(same_shard)
             && *self.registry() == *other.registry()
             && *self.releases() == *other.releases()
+            && *self.hetzner() == *other.hetzner()
             && *self.clock() == *other.clock()
     }
 
@@ -423,8 +429,12 @@ impl Portal {
         let mut work = Work::new(state);
         let decided = {
             let mut registry = self.registry();
-            let releases = self.releases();
-            crate::enroll::enroll(&mut work, &mut registry, &releases, seals, request, moment)
+            let (releases, hetzner) = (self.releases(), self.hetzner());
+            let outside = Outside {
+                releases: &releases,
+                hetzner: &hetzner,
+            };
+            crate::enroll::enroll(&mut work, &mut registry, outside, seals, request, moment)
         };
         let changes = self.numbered(work.into_changes());
         let (agent, content) = match decided {
@@ -459,6 +469,11 @@ impl Portal {
         (self.settings.replay_capacity / self.settings.shards.count()).max(1)
     }
 
+    /// Signatures for which all shards together have room.
+    pub(crate) fn replay_capacity(&self) -> usize {
+        self.replay_capacity_of_a_shard() * self.settings.shards.count()
+    }
+
     fn counted(&self, answered: (Answer, Changes)) -> (Answer, Changes) {
         self.tally.count(&answered.0);
         answered
@@ -485,8 +500,12 @@ impl Portal {
         Changes { sequence, changes }
     }
 
-    /// Forgets everything but settings, release keys and the clock's setting; calls `last` while all is locked.
-    pub(crate) fn empty_all<T>(&self, last: impl FnOnce(&mut ClockSetting) -> T) -> T {
+    /// Forgets everything but settings, release keys and what is around the portal, which is its clock's setting and the
+    /// simulated Hetzner API; calls `last` with these while all is locked.
+    pub(crate) fn empty_all<T>(
+        &self,
+        last: impl FnOnce(&mut ClockSetting, &mut Hetzner) -> T,
+    ) -> T {
         let mut shards: Vec<_> = self.shards.iter().map(locked).collect();
         let mut registry = self.registry();
         let mut releases = self.releases_mut();
@@ -497,7 +516,8 @@ impl Portal {
         }
         registry.apply(&Change::Emptied);
         *releases = Releases::fresh(&self.settings.release_key);
-        last(&mut self.clock_mut())
+        let mut hetzner = self.hetzner_mut();
+        last(&mut self.clock_mut(), &mut hetzner)
     }
 
     pub(crate) fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
@@ -518,6 +538,20 @@ impl Portal {
     pub(crate) fn releases_mut(&self) -> RwLockWriteGuard<'_, Releases> {
         self.shared
             .releases
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn hetzner(&self) -> RwLockReadGuard<'_, Hetzner> {
+        self.shared
+            .hetzner
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn hetzner_mut(&self) -> RwLockWriteGuard<'_, Hetzner> {
+        self.shared
+            .hetzner
             .write()
             .unwrap_or_else(PoisonError::into_inner)
     }

@@ -91,8 +91,7 @@ impl ReplayMemory {
     }
 
     /// How many signatures are held, those included that need not be.
-    #[cfg(test)]
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.young.signatures.len() + self.old.signatures.len()
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Seals {
     shard: usize,
     documents: BTreeMap<AgentId, Kept<Generation>>,
     operations: BTreeMap<AgentId, Kept<OperationId>>,
+    /// Boxes made so far.
+    made: u64,
 }
 
 /// What was sealed for an agent last: one item for each of its keys in force, so at most two.
@@ -46,6 +48,7 @@ impl Seals {
             shard,
             documents: BTreeMap::new(),
             operations: BTreeMap::new(),
+            made: 0,
         }
     }
 
@@ -55,10 +58,16 @@ impl Seals {
         self.operations.clear();
     }
 
+    /// How many boxes were made so far.
+    pub(crate) fn made(&self) -> u64 {
+        self.made
+    }
+
     /// A box of a secret; one that is sealed already stays as it is.
     pub(crate) fn seal(&mut self, recipient: &SealingPublicKey, secret: &ClearOrSealed) -> Sealed {
         match secret {
             ClearOrSealed::Clear(secret) => {
+                self.made += 1;
                 seal::seal(recipient, secret.expose().as_bytes(), &mut self.rng)
             }
             ClearOrSealed::Sealed(sealed) => sealed.clone(),

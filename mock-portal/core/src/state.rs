@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
 
 use protocol::hash::Sha256Hex;
-use protocol::id::{AgentId, ClusterId, NodeName, OperationId};
+use protocol::id::{AgentId, ClusterId, NodeName, OperationId, ServerId};
 use protocol::pbx::operation::{Consent, OperationEvent, OperationKind};
 use protocol::pbx::sync::SyncReport;
-use protocol::sign::SigningKey;
+use protocol::sign::{SigningKey, SigningPublicKey};
 use protocol::time::{Timestamp, UnixSeconds};
 use protocol::verified::SignedManifest;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{ClockSetting, Moment};
 use crate::documents::{Document, SecretsInput};
 use crate::enroll::{Token, TokenBounds};
+use crate::hetzner::{Hetzner, HetznerServer};
 use crate::identities::{Agent, Enrollment, KeyPair, Keys, ReceivedReport, Registry};
 use crate::operations::{ClearParams, NotStored, Operation};
 use crate::releases::Releases;
@@ -100,8 +101,8 @@ pub enum Change {
     RotationAsked {
         /// The agent.
         agent: AgentId,
-        /// When.
-        at: Timestamp,
+        /// The signing key that is old.
+        key: SigningPublicKey,
     },
     /// An agent's report came.
     Reported {
@@ -173,6 +174,15 @@ pub enum Change {
         /// How it differs from the machine's.
         setting: ClockSetting,
     },
+    /// Somebody put a server into the simulated Hetzner API (ENR-4).
+    HetznerServerPut {
+        /// The server.
+        server_id: ServerId,
+        /// What the API says of it from now on.
+        server: HetznerServer,
+    },
+    /// Every server that was put was forgotten.
+    HetznerForgotten,
     /// Clusters, tokens, agents, operations, published releases and seen signatures were forgotten.
     Emptied,
 }
@@ -214,10 +224,12 @@ pub(crate) struct Cluster {
     pub(crate) reports: u64,
 }
 
-/// What all shards share. Locked after a shard, never before one; `registry` before `releases` before `clock`.
+/// What all shards share. Locked after a shard, never before one; `registry` before `releases`
+/// before `hetzner` before `clock`.
 pub(crate) struct Shared {
     pub(crate) registry: Mutex<Registry>,
     pub(crate) releases: RwLock<Releases>,
+    pub(crate) hetzner: RwLock<Hetzner>,
     pub(crate) clock: RwLock<ClockSetting>,
 }
 
@@ -226,6 +238,7 @@ impl Shared {
         Self {
             registry: Mutex::default(),
             releases: RwLock::new(Releases::fresh(release_key)),
+            hetzner: RwLock::default(),
             clock: RwLock::default(),
         }
     }
@@ -290,7 +303,11 @@ impl Change {
             | Self::OperationTargeted { operation, .. }
             | Self::OperationHandedOut { operation, .. }
             | Self::EventsTaken { operation, .. } => Some(shards.of_operation(operation)),
-            Self::ReleasePublished { .. } | Self::ClockSet { .. } | Self::Emptied => None,
+            Self::ReleasePublished { .. }
+            | Self::ClockSet { .. }
+            | Self::HetznerServerPut { .. }
+            | Self::HetznerForgotten
+            | Self::Emptied => None,
         }
     }
 }
@@ -355,9 +372,9 @@ impl ShardState {
                     agent.keys.switch();
                 }
             }
-            Change::RotationAsked { agent, at } => {
+            Change::RotationAsked { agent, key } => {
                 if let Some(agent) = self.agents.get_mut(agent) {
-                    agent.rotation_asked_at = Some(*at);
+                    agent.rotation_asked_for = Some(*key);
                 }
             }
             Change::Reported { agent, at, report } => self.reported(agent, *at, report),
@@ -424,7 +441,10 @@ impl ShardState {
                 self.events_taken(operation, *at, stored, not_stored);
             }
             Change::Emptied => *self = Self::default(),
-            Change::ReleasePublished { .. } | Change::ClockSet { .. } => {}
+            Change::ReleasePublished { .. }
+            | Change::ClockSet { .. }
+            | Change::HetznerServerPut { .. }
+            | Change::HetznerForgotten => {}
         }
     }
 
@@ -442,7 +462,7 @@ impl ShardState {
             last_report: None,
             last_led: None,
             reports: 0,
-            rotation_asked_at: None,
+            rotation_asked_for: None,
         };
         if let Some(cluster) = self.clusters.get_mut(&agent.cluster) {
             cluster.agents.push(id.clone());

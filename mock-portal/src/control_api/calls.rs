@@ -6,9 +6,11 @@ use axum::response::Response;
 use axum::routing::MethodFilter;
 use portal_core::ControlError;
 use portal_core::control::{
-    AgentsQuery, AgentsState, ClockInput, Counters, DesiredInput, OperationInput, TokensInput,
+    AgentsQuery, AgentsState, ClockInput, Counters, DesiredInput, HetznerServer, OperationInput,
+    TokensInput,
 };
 use protocol::endpoint::Endpoint;
+use protocol::id::ServerId;
 use record::ByLabel;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -143,6 +145,14 @@ pub const CALLS: &[Call] = &[
         ),
         does: "queues an operation; secrets in clear, without target the portal chooses the node",
         run: post_operation,
+    },
+    Call {
+        verb: Verb::Put,
+        path: "/hetzner/servers/{id}",
+        query: &[],
+        body: Body::Json(r#"{"label": "c1", "name": "n1", "reachable": true}"#),
+        does: "sets what the simulated Hetzner API says of a server when one enrolls; a member that is left out is as it should be",
+        run: put_hetzner_server,
     },
     Call {
         verb: Verb::Get,
@@ -345,6 +355,20 @@ fn post_operation(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> 
     done(&posted)
 }
 
+const HETZNER_SERVER: Members = Members(&[
+    ("label", Inside::Free),
+    ("name", Inside::Free),
+    ("reachable", Inside::Free),
+]);
+
+fn put_hetzner_server(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+    let server_id = ServerId(asked.id()?);
+    let input: HetznerServer = reading::body(&asked.body, &HETZNER_SERVER)?;
+    let (server, _) = api.control().put_hetzner_server(server_id, input)?;
+    tracing::info!(server = %server_id, reachable = server.reachable, "server put into the Hetzner API");
+    done(&server)
+}
+
 fn operation(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
     done(&api.control().operation(&asked.id()?)?)
 }
@@ -473,7 +497,7 @@ fn reset(api: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
 
 impl ControlApi {
     /// The portal's verbs, now.
-    fn control(&self) -> portal_core::Control<'_> {
+    pub(super) fn control(&self) -> portal_core::Control<'_> {
         self.portal.control(self.clock.now())
     }
 }

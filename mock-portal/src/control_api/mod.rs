@@ -5,6 +5,7 @@
 
 pub mod calls;
 mod guard;
+pub mod metrics;
 mod reading;
 mod refusal;
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{FromRequest, FromRequestParts as _, RawPathParams, Request, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::on;
+use axum::routing::{get, on};
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Method};
@@ -70,6 +71,16 @@ pub fn router(api: Arc<ControlApi>) -> Router {
         let path = format!("{BASE_PATH}{}", call.path);
         router = router.route(&path, on(call.verb.filter(), answer));
     }
+    // Whoever watches over the process has no token, and learns nothing but that it answers.
+    router = router.route(metrics::HEALTH_PATH, get(async || metrics::health()));
+    router = router.route(
+        metrics::METRICS_PATH,
+        get(
+            async |State(api): State<Arc<ControlApi>>, asked: Result<Asked, Refusal>| {
+                asked.map(|_| metrics::metrics(&api))
+            },
+        ),
+    );
     router
         .fallback(async |asked: Result<Asked, Refusal>| {
             asked.map_or_else(|refusal| refusal, no_such_call)

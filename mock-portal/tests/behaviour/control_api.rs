@@ -145,6 +145,12 @@ async fn every_call_does_what_the_list_says() {
         (&json!("snapshot.save"), &json!("queued"))
     );
 
+    let server = example("PUT", "/hetzner/servers/{id}");
+    assert_eq!(
+        good(&lab, "PUT", "/hetzner/servers/42", server.clone()).await,
+        server
+    );
+
     let releases = good(&lab, "GET", "/releases", Value::Null).await;
     assert_eq!(releases["releases"][0]["version"], "2026.11.1");
     let manifest = json!({
@@ -240,6 +246,30 @@ async fn a_mistake_is_told_with_its_place_and_the_way_out() {
             &["empty", "cluster_id, node_name"],
         ),
         ("POST", "/tokens", "{", 400, "invalid_request", &["no JSON"]),
+        (
+            "PUT",
+            "/hetzner/servers/x",
+            "{}",
+            400,
+            "invalid_request",
+            &["the path", "invalid digit"],
+        ),
+        (
+            "PUT",
+            "/hetzner/servers/42",
+            r#"{"lable": "c1"}"#,
+            400,
+            "invalid_request",
+            &["did you mean \"label\"?"],
+        ),
+        (
+            "PUT",
+            "/hetzner/servers/42",
+            &format!(r#"{{"name": "{}"}}"#, "n".repeat(256)),
+            400,
+            "invalid_request",
+            &["name", "at most 255"],
+        ),
         ("POST", "/tokens", "[]", 400, "invalid_request", &["shape"]),
         (
             "POST",

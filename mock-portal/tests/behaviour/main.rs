@@ -13,3 +13,4 @@ mod client;
 mod control_api;
 mod program;
 mod sockets;
+mod watching;

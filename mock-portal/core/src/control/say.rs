@@ -1,6 +1,7 @@
 //! What is said: the answers of the verbs, as the control API's JSON has them. No secret is among them but the tokens
 //! that were just made.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use protocol::endpoint::Endpoint;
@@ -22,6 +23,7 @@ use serde_json::value::RawValue;
 use crate::clock::ClockSetting;
 use crate::enroll::TokenBounds;
 use crate::identities::{Agent, KeyPair};
+use crate::portal::Shard;
 use crate::request::PortalNow;
 
 /// Answer of `POST /tokens`.
@@ -56,7 +58,7 @@ pub struct AgentsPage {
 }
 
 /// How an agent stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentState {
     /// With one pair of keys.
@@ -153,7 +155,7 @@ pub struct OperationPosted {
 }
 
 /// How an operation stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationStatus {
     /// Waits for those before it, or for its node's next sync.
@@ -173,6 +175,19 @@ pub enum OperationStatus {
 }
 
 impl OperationStatus {
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::HandedOut => "handed_out",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Unsupported => "unsupported",
+            Self::Refused => "refused",
+        }
+    }
+
     /// Whether it is over.
     pub fn is_final(self) -> bool {
         match self {
@@ -288,6 +303,50 @@ pub struct CounterLine {
     pub count: u64,
 }
 
+/// How much of everything there is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Clusters.
+    pub clusters: u64,
+    /// Agents by how they stand.
+    pub agents: BTreeMap<AgentState, u64>,
+    /// Tokens that were not used yet.
+    pub tokens: u64,
+    /// Signatures in the replay memory.
+    pub replay: u64,
+    /// Signatures for which it has room.
+    pub replay_capacity: u64,
+    /// Boxes that were sealed since the start.
+    pub seals: u64,
+    /// Operations by kind and by how they stand.
+    pub operations: BTreeMap<(OperationKind, OperationStatus), u64>,
+    /// Events that came again (OPS-8).
+    pub events_repeated: u64,
+}
+
+impl Census {
+    pub(crate) fn add(&mut self, shard: &Shard) {
+        let state = &shard.state;
+        self.clusters += state.clusters.len() as u64;
+        self.tokens += state
+            .tokens
+            .values()
+            .filter(|token| token.used_by.is_none())
+            .count() as u64;
+        self.replay += state.replay.len() as u64;
+        self.seals += shard.seals.made();
+        for agent in state.agents.values() {
+            *self.agents.entry(AgentState::of(agent)).or_default() += 1;
+        }
+        for operation in state.operations.values() {
+            let place = (operation.kind.clone(), operation.status());
+            *self.operations.entry(place).or_default() += 1;
+            let not_stored = operation.not_stored;
+            self.events_repeated += not_stored.repeats + not_stored.different_repeats;
+        }
+    }
+}
+
 impl TokenLine {
     pub(crate) fn of(token: &EnrollmentToken, bound: &TokenBounds) -> Self {
         Self {
@@ -300,6 +359,28 @@ impl TokenLine {
     }
 }
 
+impl AgentState {
+    /// Every state.
+    pub const ALL: [Self; 3] = [Self::Active, Self::Rotating, Self::Revoked];
+
+    fn of(agent: &Agent) -> Self {
+        match agent.keys.next() {
+            _ if agent.is_revoked() => Self::Revoked,
+            Some(_) => Self::Rotating,
+            None => Self::Active,
+        }
+    }
+
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Rotating => "rotating",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
 impl AgentSummary {
     pub(crate) fn of(id: &AgentId, agent: &Agent) -> Self {
         let last = agent.last_report.as_ref();
@@ -308,11 +389,7 @@ impl AgentSummary {
             cluster_id: agent.cluster.clone(),
             node_name: agent.node_name.clone(),
             server_id: agent.enrollment.server_id,
-            state: match agent.keys.next() {
-                _ if agent.is_revoked() => AgentState::Revoked,
-                Some(_) => AgentState::Rotating,
-                None => AgentState::Active,
-            },
+            state: AgentState::of(agent),
             enrolled_at: agent.enrollment.at,
             last_report_at: last.map(|received| received.at),
             agent_version: last

@@ -118,6 +118,64 @@ fn enr_4_a_token_is_for_one_cluster_one_node_one_server_and_one_image() {
     }
 }
 
+// rule ENR-4: what the Hetzner API says of the server; one that nobody has put, and a member that is left out, are right.
+#[test]
+fn enr_4_the_hetzner_api_is_asked_about_the_server() {
+    let rows: Vec<(Option<Value>, &str)> = vec![
+        (None, "200"),
+        (Some(json!({})), "200"),
+        (
+            Some(json!({"label": "clu_a", "name": "node-a", "reachable": true})),
+            "200",
+        ),
+        (Some(json!({"label": "clu_b"})), "401 server_mismatch"),
+        (
+            Some(json!({"label": "", "name": "node-a"})),
+            "401 server_mismatch",
+        ),
+        (
+            Some(json!({"label": "clu_a", "name": "node-b"})),
+            "401 server_mismatch",
+        ),
+        (Some(json!({"reachable": false})), "503 internal"),
+        (
+            Some(json!({"label": "clu_b", "reachable": false})),
+            "503 internal",
+        ),
+    ];
+    for (put, says) in rows {
+        let (mut lab, _, request) = prepared(plain());
+        lab.hetzner(7, json!({"label": "another server's"}));
+        if let Some(put) = &put {
+            lab.hetzner(4201, put.clone());
+        }
+        assert_eq!(said(&lab.enroll(&request)), says, "{put:?}");
+        // A refusal uses up nothing, and the API can change its mind.
+        lab.hetzner(4201, json!({}));
+        assert_eq!(said(&lab.enroll(&request)), "200", "{put:?}");
+        // What is enrolled is answered again, whatever is said of its server since (SIGN-6).
+        lab.hetzner(4201, json!({"reachable": false}));
+        assert_eq!(said(&lab.enroll(&request)), "200", "{put:?}");
+    }
+}
+
+#[test]
+fn the_hetzner_api_is_around_the_portal_and_not_in_its_memory() {
+    let (mut lab, _, request) = prepared(plain());
+    assert_eq!(request.server_id.0, 4201);
+    lab.hetzner(4201, json!({"reachable": false}));
+    lab.portal.control(lab.now).restart_without_data();
+    for says in ["503 internal", "200"] {
+        let line = lab.tokens(plain()).remove(0);
+        let request = EnrollRequest {
+            token: line.token,
+            ..request.clone()
+        };
+        assert_eq!(said(&lab.enroll(&request)), says);
+        lab.portal.control(lab.now).reset();
+    }
+}
+
 /// The image in `bound` is that of the lab's agents.
 #[test]
 fn the_bound_image_is_the_agents() {
@@ -244,7 +302,7 @@ fn enr_10_after_a_rotation() {
 }
 
 /// What can be wrong with an enrollment, in the order of SIGN-6.
-const FAULTS: [(&str, &str); 13] = [
+const FAULTS: [(&str, &str); 14] = [
     ("content type", "415 unsupported_media_type"),
     ("rate", "429 too_many_requests"),
     ("syntax", "400 invalid_request"),
@@ -257,6 +315,7 @@ const FAULTS: [(&str, &str); 13] = [
     ("expired", "401 token_expired"),
     ("server", "401 server_mismatch"),
     ("conflict", "409 conflict"),
+    ("hetzner", "401 server_mismatch"),
     ("image", "409 image_mismatch"),
 ];
 
@@ -292,6 +351,9 @@ fn answer_with(faults: &[&str]) -> String {
         }
         .enrollment(&other.token);
         lab.enroll(&other);
+    }
+    if has("hetzner") {
+        lab.hetzner(4201, json!({"label": "clu_other"}));
     }
     if has("expired") {
         lab.pass_s(60);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use portal_core::control::{DesiredInput, OperationInput, TokenLine, TokensInput};
+use portal_core::control::{
+    ClockInput, DesiredInput, HetznerServer, OperationInput, TokenLine, TokensInput,
+};
 use portal_core::{
     Answer, Body, Changes, Content, Explanation, Portal, PortalNow, RawRequest, Settings, TypedCall,
 };
@@ -66,6 +68,17 @@ impl Lab {
         let (made, changes) = self.portal.control(self.now).make_tokens(&input).unwrap();
         self.changes.push(changes);
         made.tokens
+    }
+
+    /// Puts a server into the simulated Hetzner API.
+    pub(crate) fn hetzner(&mut self, server: u64, says: Value) {
+        let says: HetznerServer = serde_json::from_value(says).unwrap();
+        let (_, changes) = self
+            .portal
+            .control(self.now)
+            .put_hetzner_server(ServerId(server), says)
+            .unwrap();
+        self.changes.push(changes);
     }
 
     /// An agent with keys of its own, enrolled.
@@ -182,6 +195,15 @@ impl Lab {
             .unwrap();
         self.changes.push(changes);
         posted.id
+    }
+
+    pub(crate) fn set_clock(&mut self, offset_ms: i64) {
+        let input = ClockInput {
+            offset_ms,
+            drift_ppm: 0,
+        };
+        let (_, changes) = self.portal.control(self.now).set_clock(input);
+        self.changes.push(changes);
     }
 
     pub(crate) fn revoke(&mut self, agent: &Agent) {

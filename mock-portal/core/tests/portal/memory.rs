@@ -67,6 +67,10 @@ enum Event {
     Clock {
         offset_ms: i64,
     },
+    Hetzner {
+        server: u8,
+        reachable: bool,
+    },
     Pass {
         seconds: u16,
     },
@@ -89,7 +93,8 @@ fn event_of_any_kind() -> impl Strategy<Value = Event> {
         3 => (0_u8..3).prop_map(|cluster| Event::Desired { cluster }),
         4 => (0_u8..3, 0_u8..4, prop::option::of(few.clone())).prop_map(|(cluster, kind, target)| Event::Operation { cluster, kind, target }),
         1 => (0_u8..3).prop_map(|version| Event::Release { version }),
-        2 => few.prop_map(|agent| Event::Revoke { agent }),
+        2 => few.clone().prop_map(|agent| Event::Revoke { agent }),
+        1 => (few, any::<bool>()).prop_map(|(server, reachable)| Event::Hetzner { server, reachable }),
         1 => (-200_000_i64..200_000).prop_map(|offset_ms| Event::Clock { offset_ms }),
         6 => prop_oneof![0_u16..5, 100_u16..300, Just(40_000)].prop_map(|seconds| Event::Pass { seconds }),
         1 => Just(Event::Reset),
@@ -299,6 +304,9 @@ impl World {
                 let (_, changes) = self.lab.portal.control(self.lab.now).set_clock(input);
                 self.lab.changes.push(changes);
             }
+            Event::Hetzner { server, reachable } => self
+                .lab
+                .hetzner(4200 + u64::from(server), json!({"reachable": reachable})),
             Event::Pass { seconds } => self.lab.pass_s(i64::from(seconds)),
             Event::Reset => {
                 let (_, changes) = self.lab.portal.control(self.lab.now).reset();
