@@ -2,7 +2,9 @@
 //! errors into exit codes: 0 done, 1 something is wrong and was named, 2 wrong usage.
 
 mod bench;
+mod page;
 mod project;
+mod prove;
 mod test;
 mod tidy;
 mod tools;
@@ -31,6 +33,8 @@ enum Chore {
     Test(test::Options),
     /// Measure what the product costs and write docs/benchmarks.md.
     Bench(bench::Options),
+    /// Run what takes longer than the tests may, part by part, and write docs/proofs.md.
+    Prove(prove::Options),
     /// Check the invariants of ARCHITECTURE.md and the promises of the documents.
     Tidy,
 }
@@ -50,6 +54,7 @@ fn run(cli: Cli) -> Result<()> {
     match cli.chore {
         Chore::Test(options) => test::run(&project, &options, &mut io::stdout()),
         Chore::Bench(options) => bench::run(&project, &options, &mut io::stdout()),
+        Chore::Prove(options) => prove::run(&project, &options, &mut io::stdout()),
         Chore::Tidy => tidy::run(&project.root, &mut io::stdout()).map(drop),
     }
 }

@@ -18,10 +18,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
+use crate::page::Origin;
 use crate::project::{Project, Stopwatch};
 use crate::test::{MEASURED, count};
 use figures::{Figure, MEASUREMENTS, Measurement, OTHERS};
-use page::{Measured, Origin};
+use page::Measured;
 
 /// How often each measurement is made.
 const RUNS: usize = 5;
@@ -49,7 +50,11 @@ fn names() -> Vec<&'static str> {
 /// When something could not be measured, or a figure misses its bound.
 pub(crate) fn run(project: &Project, options: &Options, out: &mut dyn Write) -> Result<()> {
     let all = options.measurements.is_empty();
-    let origin = if all { Some(origin(project)?) } else { None };
+    let origin = if all {
+        Some(Origin::of(project, MEASURED)?)
+    } else {
+        None
+    };
     let program = build(project)?;
     let chosen = |m: &&Measurement| all || options.measurements.iter().any(|name| name == m.name);
     let chosen: Vec<&Measurement> = MEASUREMENTS.iter().filter(chosen).collect();
@@ -178,38 +183,4 @@ fn once(program: &Path, measurement: &Measurement) -> Result<Run> {
         );
     }
     Ok(run)
-}
-
-/// What is measured, and on what. Only what is committed can be said to have been measured.
-fn origin(project: &Project) -> Result<Origin> {
-    let said = |program: &str, arguments: &[&str]| -> Result<String> {
-        let done = Command::new(program)
-            .args(arguments)
-            .current_dir(&project.root)
-            .output()
-            .with_context(|| format!("start {program}"))?;
-        ensure!(
-            done.status.success(),
-            "{program} {} failed",
-            arguments.join(" ")
-        );
-        Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
-    };
-    let mut status = vec!["status", "--porcelain", "--"];
-    status.extend(MEASURED);
-    let changed = said("git", &status)?;
-    ensure!(
-        changed.is_empty(),
-        "commit first: what is measured differs from what is committed\n{changed}"
-    );
-    Ok(Origin {
-        commit: said("git", &["rev-parse", "HEAD"])?,
-        date: said("date", &["-u", "+%Y-%m-%d"])?,
-        machine: page::machine(
-            &fs::read_to_string("/proc/cpuinfo").context("read /proc/cpuinfo")?,
-            &fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?,
-        ),
-        system: said("uname", &["-sr"])?,
-        compiler: said("rustc", &["--version"])?,
-    })
 }

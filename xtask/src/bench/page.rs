@@ -5,16 +5,7 @@ use std::fmt::Write as _;
 
 use super::Run;
 use super::figures::{Figure, Is, Measurement, OTHERS};
-
-/// What was measured, and on what.
-#[derive(Debug)]
-pub(super) struct Origin {
-    pub(super) commit: String,
-    pub(super) date: String,
-    pub(super) machine: String,
-    pub(super) system: String,
-    pub(super) compiler: String,
-}
+use crate::page::{Origin, grouped};
 
 /// A measurement and its runs.
 #[derive(Debug)]
@@ -91,20 +82,11 @@ pub(super) fn write(
 }
 
 fn head(page: &mut String, origin: &Origin, measured: &[Measured<'_>]) {
-    let Origin {
-        commit,
-        date,
-        machine,
-        system,
-        compiler,
-    } = origin;
     let _ = write!(
         page,
         "# Benchmarks\n\n\
          Measured and written by `cargo xtask bench`, never by hand.\n\n\
-         - Commit: `{commit}`\n\
-         - Date: {date}\n\
-         - Machine: {machine}, {system}, {compiler}, release profile\n"
+         {origin}"
     );
     let others: Vec<f64> = measured
         .iter()
@@ -180,38 +162,6 @@ fn shown(value: f64, unit: &str) -> String {
         false => grouped(&number),
     };
     format!("{number} {unit}")
-}
-
-/// `18770` as `18,770`.
-fn grouped(digits: &str) -> String {
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `2 × AMD EPYC, 24 GiB`, from what the kernel says.
-pub(super) fn machine(cpuinfo: &str, meminfo: &str) -> String {
-    let value = |line: &str| {
-        line.split_once(':')
-            .map(|(_, value)| value.trim().to_owned())
-    };
-    let models: Vec<String> = cpuinfo
-        .lines()
-        .filter(|line| line.starts_with("model name"))
-        .filter_map(value)
-        .collect();
-    let model = models.first().map_or("processors", String::as_str);
-    let memory = meminfo.lines().find(|line| line.starts_with("MemTotal:"));
-    let kib: Option<f64> = memory.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
-    let memory = kib.map_or_else(String::new, |kib| {
-        format!(", {:.0} GiB", kib / 1024.0 / 1024.0)
-    });
-    format!("{} × {model}{memory}", models.len())
 }
 
 #[cfg(test)]
@@ -299,14 +249,5 @@ mod tests {
         }
         let tables = write(None, &[measured(&[50.0])], &BTreeMap::new());
         assert!(tables.starts_with("## Figures"), "{tables}");
-    }
-
-    #[test]
-    fn a_machine_is_told_from_the_kernels_files() {
-        let cpuinfo =
-            "processor\t: 0\nmodel name\t: AMD EPYC\nprocessor\t: 1\nmodel name\t: AMD EPYC\n";
-        let meminfo = "MemTotal:       24689764 kB\nMemFree: 1 kB\n";
-        assert_eq!(machine(cpuinfo, meminfo), "2 × AMD EPYC, 24 GiB");
-        assert_eq!(machine("", ""), "0 × processors");
     }
 }

@@ -73,9 +73,9 @@ pub(super) const TIERS: &[Tier] = &[
     },
 ];
 
-/// Commits that may lie between the measured code and this one.
-const BENCHMARK_AGE_MAX: usize = 50;
-/// What the benchmarks measure.
+/// Commits that may lie between the code that a page is about and this one.
+const PAGE_AGE_MAX: usize = 50;
+/// What benchmarks and proofs are about.
 pub(crate) const MEASURED: &[&str] = &[
     "protocol",
     "agent",
@@ -346,10 +346,13 @@ fn main_job(project: &Project) -> Result<Ending> {
 }
 
 fn benchmarks_fresh(project: &Project) -> Result<Ending> {
-    let path = "docs/benchmarks.md";
-    let Ok(text) = fs::read_to_string(project.root.join(path)) else {
-        return Ok(Ending::NotRun(format!("there is no {path} yet")));
-    };
+    is_fresh(project, "docs/benchmarks.md", "cargo xtask bench")
+}
+
+/// Whether a page that a chore has written is about this code; its figures are counted.
+fn is_fresh(project: &Project, path: &str, chore: &str) -> Result<Ending> {
+    let text = fs::read_to_string(project.root.join(path))
+        .with_context(|| format!("read {path}: {chore} writes it"))?;
     let commit =
         measured_commit(&text).with_context(|| format!("{path} does not say `Commit: …`"))?;
     let figures = text
@@ -361,8 +364,8 @@ fn benchmarks_fresh(project: &Project) -> Result<Ending> {
     log.args(["rev-list", "--count", &format!("{commit}..HEAD"), "--"])
         .args(MEASURED);
     let done = project
-        .run("benchmarks-fresh", &mut log)?
-        .ok("git does not know the measured commit")?;
+        .run("fresh", &mut log)?
+        .ok(&format!("git does not know the commit that {path} names"))?;
     let age: usize = done
         .text
         .lines()
@@ -372,8 +375,8 @@ fn benchmarks_fresh(project: &Project) -> Result<Ending> {
         .parse()
         .context("git rev-list --count")?;
     ensure!(
-        age <= BENCHMARK_AGE_MAX,
-        "{path} is {age} commits of the measured crates old, more than {BENCHMARK_AGE_MAX}: cargo xtask bench"
+        age <= PAGE_AGE_MAX,
+        "{path} is {age} commits of the measured crates old, more than {PAGE_AGE_MAX}: {chore}"
     );
     Ok(Ending::Ran(Count {
         passed: figures,
@@ -382,7 +385,7 @@ fn benchmarks_fresh(project: &Project) -> Result<Ending> {
     }))
 }
 
-/// The commit that a benchmark file was measured at: the word after `Commit:`.
+/// The commit that a page is about: the word after `Commit:`.
 fn measured_commit(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("Commit:")?;
     let word = rest
