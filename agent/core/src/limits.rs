@@ -30,6 +30,8 @@ pub struct Limits {
     pub long_task_ms_max: u64,
     /// Between two looks at the calendar, for the count of days (OPS-7).
     pub day_look_ms: u64,
+    /// For how long the portal's time is known after it was told, by the monotonic clock (SYNC-5).
+    pub portal_time_ms_max: u64,
 }
 
 /// Milliseconds until a request goes out again that is to be signed once more (ANS-3) or with a corrected clock (ANS-5):
@@ -61,6 +63,7 @@ impl Limits {
         task_ms_max: 120_000,
         long_task_ms_max: 1_800_000,
         day_look_ms: 86_400_000,
+        portal_time_ms_max: 86_400_000,
     };
 
     /// The same agent at another tempo: below 1 is faster. Every duration of an agent scales, nothing of the wire does.
@@ -92,6 +95,7 @@ impl Limits {
             task_ms_max: scale(self.task_ms_max),
             long_task_ms_max: scale(self.long_task_ms_max),
             day_look_ms: scale(self.day_look_ms),
+            portal_time_ms_max: scale(self.portal_time_ms_max),
         }
     }
 }

@@ -163,6 +163,8 @@ pub enum WakeReason {
     SignAgain,
     /// The cluster's configuration is to be applied again (SYNC-3).
     Reapply,
+    /// The maintenance window opens, in which k3s is to be restarted (SYNC-5).
+    WindowOpens,
     /// A task of the host has failed and is to be tried again, after a wait as in a backoff.
     TaskRetry {
         /// Failures in a row, from 1.

@@ -199,6 +199,8 @@ pub enum Note {
     },
     /// The record can be written again (FAIL-7).
     StoreRecovered,
+    /// k3s was restarted in the maintenance window, for a drop-in (SYNC-5).
+    K3sRestarted,
     /// A task of the host failed.
     TaskFailed {
         /// What it was a step of.
@@ -259,6 +261,7 @@ impl Note {
             | Self::OperationForAnother { .. }
             | Self::EventsDropped { .. }
             | Self::StoreRecovered
+            | Self::K3sRestarted
             | Self::TaskOverdue { .. } => None,
         }
     }
@@ -291,7 +294,8 @@ impl Note {
             | Self::OperationAccepted { .. }
             | Self::OperationAnsweredAgain { .. }
             | Self::KeysRotated { .. }
-            | Self::StoreRecovered => Severity::Info,
+            | Self::StoreRecovered
+            | Self::K3sRestarted => Severity::Info,
             Self::SignedAgain { .. } | Self::StepEnded { .. } => Severity::Debug,
             Self::BackedOff { .. }
             | Self::PortalWait { .. }

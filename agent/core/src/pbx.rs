@@ -10,6 +10,7 @@
 //! | `enroll` | from a token to an identity and a node that runs |
 //! | `sync` | when a report is due, and what it says |
 //! | `document`, `converge` | taking the desired state; putting it into force |
+//! | `window` | whether a moment lies in the maintenance window, and when the next one begins |
 //! | `operate` | which operations are begun, and carrying them out step by step |
 //! | `steps`, `rotate` | what each step does; a rotation of the keys |
 //! | `events`, `deliver` | what an operation leaves behind; how the portal gets it |
@@ -30,5 +31,6 @@ mod shared;
 mod steps;
 mod sync;
 pub mod task;
+mod window;
 
 pub use agent::Agent;

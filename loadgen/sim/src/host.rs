@@ -132,7 +132,7 @@ struct Opened {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum K3s {
     Stopped,
-    /// The unit is active; the API answers from then on.
+    /// The unit is active or will be in a moment; the API answers from then on.
     Up {
         api_at: Monotonic,
     },
@@ -230,6 +230,7 @@ impl SimHost {
             | Task::WriteDropIns(_) => costs.file_ms,
             Task::StartK3s => costs.k3s_start_ms,
             Task::StopK3s { .. } => costs.k3s_stop_ms,
+            Task::RestartK3s => costs.k3s_stop_ms + costs.k3s_start_ms,
             Task::WaitApi => match self.k3s {
                 K3s::Up { api_at } => api_at
                     .as_ms()
@@ -248,6 +249,12 @@ impl SimHost {
             && self.restorable(snapshot, source).is_ok()
         {
             self.resets.insert(operation.clone(), Reset::Begun);
+        }
+        if let (Task::RestartK3s, K3s::Up { .. }) = (task, self.k3s) {
+            self.k3s = K3s::Up {
+                api_at: Monotonic::from_ms(u64::MAX),
+            };
+            self.cluster().withdraw(&self.server.node);
         }
         cost
     }
@@ -374,7 +381,7 @@ impl SimHost {
             }
             Task::StartK3s => {
                 if !self.k3s_configured {
-                    return Err("k3s.service failed: there is no config.yaml".to_owned());
+                    return Err(NO_CONFIG.to_owned());
                 }
                 if self.k3s == K3s::Stopped {
                     self.start_k3s(now);
@@ -384,6 +391,13 @@ impl SimHost {
             Task::StopK3s { .. } => {
                 self.k3s = K3s::Stopped;
                 self.cluster().withdraw(&self.server.node);
+                Ok(Done::Plain)
+            }
+            Task::RestartK3s => {
+                if !self.k3s_configured {
+                    return Err(NO_CONFIG.to_owned());
+                }
+                self.start_k3s(now);
                 Ok(Done::Plain)
             }
             Task::WaitApi => match self.cluster().is_up() {
@@ -405,7 +419,9 @@ impl SimHost {
                     self.restart_pending = true;
                 }
                 self.drop_ins = Some(next);
-                Ok(Done::Plain)
+                Ok(Done::DropIns {
+                    restart_pending: self.restart_pending,
+                })
             }
             Task::SaveSnapshot { name } => {
                 let data = self.cluster().snapshot().map_err(|down| down.to_string())?;
@@ -575,6 +591,7 @@ impl SimHost {
     }
 }
 
+const NO_CONFIG: &str = "k3s.service failed: there is no config.yaml";
 const NO_BOOTSTRAP: &str = "there is no bootstrap.json";
 
 fn operation(record: &StepRecord) -> Option<&OperationId> {
@@ -873,7 +890,40 @@ mod tests {
             !lab.host.observe(lab.now).restart_pending,
             "nothing changed"
         );
-        lab.run(Task::WriteDropIns(drop_ins(7))).unwrap();
+        assert_eq!(
+            lab.run(Task::WriteDropIns(drop_ins(7))),
+            Ok(Done::DropIns {
+                restart_pending: true
+            })
+        );
         assert!(lab.host.observe(lab.now).restart_pending);
+    }
+
+    #[test]
+    fn a_restart_of_k3s_takes_its_api_down_for_a_while_and_a_crash_inside_it_starts_k3s() {
+        let costs = Costs::default();
+        let mut lab = Lab::enrolled();
+        let begins = lab.now;
+        let cost_ms = lab
+            .host
+            .begin(&record(&Task::RestartK3s), &Task::RestartK3s, begins);
+        let inside = begins.plus_ms(cost_ms / 2);
+        assert_eq!(lab.host.observe(inside).k3s.api, ApiState::Down);
+        let ends = begins.plus_ms(cost_ms);
+        let done = lab
+            .host
+            .finish(&record(&Task::RestartK3s), &Task::RestartK3s, ends);
+        assert_eq!(done, Ok(Done::Plain));
+        assert_eq!(lab.host.observe(ends).k3s.api, ApiState::Down);
+        let ready = ends.plus_ms(costs.api_ready_ms);
+        assert_eq!(lab.host.observe(ready).k3s.api, ApiState::Up);
+
+        for leftover in [Leftover::Nothing, Leftover::Half, Leftover::Everything] {
+            let mut lab = Lab::enrolled();
+            lab.crash_in(&Task::RestartK3s, leftover);
+            let ready = lab.now.plus_ms(costs.api_ready_ms);
+            let seen = lab.host.observe(ready);
+            assert_eq!((seen.k3s.api, seen.restart_pending), (ApiState::Up, false));
+        }
     }
 }

@@ -7,14 +7,13 @@
 //!
 //! Two need more than a trace shows, and are told once a run is over: 10 when the last fault was ([`Referees::at_peace`]),
 //! 11 what the portal has ([`Referees::stored_at_portal`]).
-//!
-//! Not here yet: 8's maintenance window (nothing restarts k3s for a drop-in yet).
 
 mod convergence;
 mod disk;
 mod operations;
 mod pace;
 mod secrets;
+mod window;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -46,7 +45,7 @@ pub const NAMES: &[(u8, &str)] = &[
     (7, "an unverified manifest is followed by no task"),
     (
         8,
-        "k3s is stopped and started during an operation by that operation alone",
+        "k3s is stopped and started by operations, and else outside of them and inside the window",
     ),
     (9, "no secret is in any text"),
     (
@@ -87,6 +86,7 @@ struct Watched {
     pace: pace::Pace,
     convergence: convergence::Convergence,
     results: operations::Results,
+    window: window::Window,
 }
 
 /// What one referee has seen.
@@ -140,6 +140,7 @@ impl Referees {
             pace: pace::Pace::new(Arc::clone(&limits)),
             convergence: convergence::Convergence::new(limits),
             results: operations::Results::default(),
+            window: window::Window::default(),
         });
         self.agents.len() - 1
     }
@@ -153,6 +154,7 @@ impl Referees {
             pace,
             convergence,
             results,
+            window,
         } = &mut self.agents[agent];
         let mut bench = Bench {
             place: node,
@@ -163,6 +165,7 @@ impl Referees {
         pace.see(event, &mut bench);
         convergence.see(event, now.monotonic);
         results.see(event, &mut bench);
+        window.see(event, &mut bench);
         self.clusters.see(*cluster, agent, event, &mut bench);
         secrets::see(event, &self.context.canaries, &mut bench);
     }

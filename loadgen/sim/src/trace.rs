@@ -194,7 +194,10 @@ impl Tap {
                 });
                 let began = Began {
                     record: task.record().clone(),
-                    moves_k3s: matches!(**task, Task::StartK3s | Task::StopK3s { .. }),
+                    moves_k3s: matches!(
+                        **task,
+                        Task::StartK3s | Task::StopK3s { .. } | Task::RestartK3s
+                    ),
                 };
                 self.performing = Some((*ticket, began.clone()));
                 see(Event::Began(began));

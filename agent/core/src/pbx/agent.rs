@@ -127,6 +127,7 @@ impl Machine for Agent {
             now,
             before: now.monotonic,
             clock_offset_ms: 0,
+            portal_said: None,
         };
         shared.note(Note::Booted {
             enrolled: shared.journal.identity.is_some(),
@@ -566,6 +567,7 @@ impl Agent {
         match verdict {
             Verdict::Done(AnswerBody::Sync(answer)) => {
                 self.has_synced = true;
+                shared.portal_said = Some((answer.portal_time, shared.now.monotonic));
                 self.sync.succeeded(shared);
                 self.document
                     .offered(shared, &self.converge, answer.desired.as_ref());

@@ -1,17 +1,20 @@
-//! The converge lane: putting the taken document into force (SYNC-2, SYNC-3, SYNC-6).
+//! The converge lane: putting the taken document into force (SYNC-2, SYNC-3, SYNC-5, SYNC-6).
 //!
 //! A plan ([`next_step`]) that is made again from what the node shows, so a crash, a new document or a failed task are all
 //! the same case. Whether a document counts at all is the affair of [`document`](super::document). The agent's own update
 //! and the add-ons, which belong before and behind the Secrets, are not here yet.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use protocol::pbx::sync::{DesiredState, DocumentResult, IngressMode};
+use protocol::time::Timestamp;
 
 use super::document::Document;
 use super::durable::TakenDocument;
 use super::shared::{Conditions, Shared};
 use super::task::{DocumentStep, Done, DropIns, Secrets, Task};
+use super::window::Window;
 use crate::backoff::Backoff;
 use crate::journal::{Recorded, StepRecord, Work};
 use crate::machine::{TaskFailure, Wake, WakeReason};
@@ -28,6 +31,8 @@ pub(super) struct Converge {
     /// The taken document as it was read, from its first task until it is in force: reading is the dearest thing that an
     /// agent does, and what was read is as large as the rest of it.
     desired: Option<Box<DesiredState>>,
+    /// A drop-in that waits for the window.
+    waiting: Option<Box<Waiting>>,
     /// When the cluster's configuration is to be applied again (SYNC-3).
     reapply_at: Monotonic,
     retry: Backoff,
@@ -42,6 +47,28 @@ struct Force {
     done: Option<DocumentStep>,
 }
 
+/// A drop-in that waits for k3s's restart inside the maintenance window (SYNC-5).
+#[derive(Debug)]
+struct Waiting {
+    window: Window,
+    /// A time in which the window is known to be closed, up to its next opening: fleets wait for days, and calendars are
+    /// dear.
+    closed: Range<Timestamp>,
+}
+
+impl Waiting {
+    fn is_open(&self, time: Timestamp) -> bool {
+        !self.closed.contains(&time) && self.window.is_open(time)
+    }
+
+    fn look(&mut self, time: Timestamp) {
+        if !self.closed.contains(&time) && !self.window.is_open(time) {
+            let opens = self.window.opens_after(time);
+            self.closed = time..opens.unwrap_or(Timestamp::MAX);
+        }
+    }
+}
+
 /// What is next in putting a document into force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -51,15 +78,29 @@ enum Next {
     Finished,
 }
 
-/// The plan (SYNC-2, SYNC-6): the host's configuration, then the cluster's, which is the leader's alone.
-fn next_step(done: Option<DocumentStep>, conditions: Conditions) -> Next {
+/// The plan (SYNC-2, SYNC-6): the host's configuration, with the restart that it needs if that may be now; then the
+/// cluster's, which is the leader's alone.
+fn next_step(force: Option<Force>, may_restart: bool, conditions: Conditions) -> Next {
+    let Some(Force { done }) = force else {
+        return if may_restart {
+            Next::Do(DocumentStep::RestartK3s)
+        } else {
+            Next::Finished
+        };
+    };
     match done {
         None => Next::Do(DocumentStep::WriteDropIns),
-        Some(DocumentStep::WriteDropIns) if !conditions.api_is_up => Next::WaitForApi,
-        Some(DocumentStep::WriteDropIns) if conditions.leader => {
-            Next::Do(DocumentStep::WriteSecrets)
+        Some(_) if may_restart => Next::Do(DocumentStep::RestartK3s),
+        Some(DocumentStep::WriteDropIns | DocumentStep::RestartK3s) => {
+            if !conditions.api_is_up {
+                Next::WaitForApi
+            } else if conditions.leader {
+                Next::Do(DocumentStep::WriteSecrets)
+            } else {
+                Next::Finished
+            }
         }
-        Some(DocumentStep::WriteDropIns | DocumentStep::WriteSecrets) => Next::Finished,
+        Some(DocumentStep::WriteSecrets) => Next::Finished,
     }
 }
 
@@ -72,6 +113,7 @@ impl Converge {
                 Some(Force { done: None })
             },
             desired: None,
+            waiting: None,
             reapply_at: shared.now.monotonic,
             retry: Backoff::default(),
             retry_at: None,
@@ -84,6 +126,7 @@ impl Converge {
         self.retry_at = None;
         self.force = Some(Force { done: None });
         self.desired = None;
+        self.waiting = None;
     }
 
     /// Whether nothing is to be done for the taken document.
@@ -94,20 +137,50 @@ impl Converge {
     /// When the host is to be touched again without any other cause.
     pub(super) fn wake(&self, shared: &Shared) -> Option<Wake> {
         let conditions = shared.conditions?;
-        if let Some(force) = self.force {
+        let waits_for_retry = matches!(self.next_step(shared, conditions), Next::Do(_));
+        let retry = self.retry_at.filter(|_| waits_for_retry).map(|at| {
             let failures = self.retry.failures();
-            let waits_for_it = matches!(next_step(force.done, conditions), Next::Do(_));
-            let at = self.retry_at.filter(|_| waits_for_it)?;
-            return Some(Wake {
+            Wake {
                 at,
                 why: WakeReason::TaskRetry { failures },
-            });
-        }
-        let reapplies = shared.journal.document.is_some() && conditions.may_change_cluster();
-        reapplies.then_some(Wake {
+            }
+        });
+        let reapplies = self.force.is_none()
+            && shared.journal.document.is_some()
+            && conditions.may_change_cluster();
+        let reapply = reapplies.then_some(Wake {
             at: self.reapply_at,
             why: WakeReason::Reapply,
+        });
+        [retry, self.wake_at_window(shared), reapply]
+            .into_iter()
+            .flatten()
+            .min_by_key(|wake| wake.at)
+    }
+
+    /// When the window opens that a restart of k3s waits for; it is looked at again then, by what the portal's time is known
+    /// to be by then.
+    fn wake_at_window(&self, shared: &Shared) -> Option<Wake> {
+        let (waiting, time) = (self.waiting.as_deref()?, shared.portal_time()?);
+        let opens = Some(waiting.closed.end).filter(|_| waiting.closed.contains(&time))?;
+        let wait_ms = opens.unix_ms().saturating_sub(time.unix_ms());
+        Some(Wake {
+            at: shared.now.monotonic.plus_ms(wait_ms.max(0).unsigned_abs()),
+            why: WakeReason::WindowOpens,
         })
+    }
+
+    fn next_step(&self, shared: &Shared, conditions: Conditions) -> Next {
+        next_step(self.force, self.may_restart(shared), conditions)
+    }
+
+    /// Whether k3s may be restarted now: inside the window by the portal's time, which must be known, and while no operation
+    /// runs (SYNC-5).
+    fn may_restart(&self, shared: &Shared) -> bool {
+        let (Some(waiting), Some(time)) = (self.waiting.as_deref(), shared.portal_time()) else {
+            return false;
+        };
+        shared.journal.operation.is_none() && waiting.is_open(time)
     }
 
     /// Looks what is to be done, from what the node shows: every 10 minutes the cluster's configuration is applied again
@@ -123,10 +196,12 @@ impl Converge {
                 done: Some(DocumentStep::WriteDropIns),
             });
         }
-        let (Some(force), Some(taken)) = (self.force, shared.journal.document.clone()) else {
+        let Some(taken) = shared.journal.document.clone() else {
             return;
         };
-        match next_step(force.done, conditions) {
+        self.look_for_window(shared, conditions, &taken);
+        let Some(force) = self.force else { return };
+        match self.next_step(shared, conditions) {
             Next::Do(_) => {}
             Next::WaitForApi => {
                 let why = "the Kubernetes API is down; the Secrets wait for it".to_owned();
@@ -136,16 +211,45 @@ impl Converge {
         }
     }
 
+    /// While a drop-in waits for a restart, its window is kept as it was read. One that means nothing never opens.
+    fn look_for_window(&mut self, shared: &Shared, conditions: Conditions, taken: &TakenDocument) {
+        if !conditions.restart_pending {
+            self.waiting = None;
+            return;
+        }
+        if self.waiting.is_none()
+            && let Some(desired) = self.read(taken)
+        {
+            let window = Window::read(&desired.maintenance_window);
+            self.waiting = Some(Box::new(Waiting {
+                window: window.unwrap_or_else(|_| Window::never()),
+                closed: Timestamp::MIN..Timestamp::MIN,
+            }));
+            if self.force.is_none() {
+                self.desired = None;
+            }
+        }
+        if let (Some(waiting), Some(time)) = (self.waiting.as_deref_mut(), shared.portal_time()) {
+            waiting.look(time);
+        }
+    }
+
+    fn read(&mut self, taken: &TakenDocument) -> Option<&DesiredState> {
+        if self.desired.is_none() {
+            self.desired = Some(Box::new(DesiredState::read(&taken.raw).ok()?));
+        }
+        self.desired.as_deref()
+    }
+
     /// The host's task that is next, if the document is on disk and nothing is waited for.
     pub(super) fn task(
         &mut self,
         shared: &Shared,
     ) -> Option<(Arc<TakenDocument>, DocumentStep, Recorded<Task>)> {
-        let (force, conditions) = (self.force?, shared.conditions?);
         if self.retry_at.is_some() {
             return None;
         }
-        let Next::Do(step) = next_step(force.done, conditions) else {
+        let Next::Do(step) = self.next_step(shared, shared.conditions?) else {
             return None;
         };
         let taken = shared.journal.on_disk().document.clone()?;
@@ -157,18 +261,19 @@ impl Converge {
         {
             return None;
         }
-        let desired = match &mut self.desired {
-            Some(desired) => desired,
-            none => none.insert(Box::new(DesiredState::read(&taken.raw).ok()?)),
-        };
         let task = match step {
-            DocumentStep::WriteDropIns => Task::WriteDropIns(DropIns {
-                snapshot_schedule: desired.host.snapshot_schedule.clone(),
-                snapshot_retention: desired.host.snapshot_retention,
-                ingress_mode: Some(desired.host.ingress_mode.clone()).filter(is_known),
-            }),
+            DocumentStep::WriteDropIns => {
+                let host = &self.read(&taken)?.host;
+                Task::WriteDropIns(DropIns {
+                    snapshot_schedule: host.snapshot_schedule.clone(),
+                    snapshot_retention: host.snapshot_retention,
+                    ingress_mode: Some(host.ingress_mode.clone()).filter(is_known),
+                })
+            }
+            DocumentStep::RestartK3s => Task::RestartK3s,
             DocumentStep::WriteSecrets => {
-                Task::WriteSecrets(Secrets::Document(Box::new(desired.secrets.clone())))
+                let secrets = self.read(&taken)?.secrets.clone();
+                Task::WriteSecrets(Secrets::Document(Box::new(secrets)))
             }
         };
         let work = Work::Document {
@@ -200,10 +305,20 @@ impl Converge {
             return;
         }
         match result {
-            Ok(_) => {
+            Ok(done) => {
                 self.retry.succeed();
                 self.retry_at = None;
-                self.force = self.force.map(|_| Force { done: Some(step) });
+                if let (Done::DropIns { restart_pending }, Some(seen)) =
+                    (done, &mut shared.conditions)
+                {
+                    seen.restart_pending = restart_pending;
+                }
+                match step {
+                    DocumentStep::RestartK3s => restarted(shared),
+                    DocumentStep::WriteDropIns | DocumentStep::WriteSecrets => {
+                        self.force = self.force.map(|_| Force { done: Some(step) });
+                    }
+                }
                 self.plan(shared, document);
             }
             Err(failure) => {
@@ -239,7 +354,7 @@ impl Converge {
         // Who did not write them writes them as soon as it leads.
         let wait_ms = match was.done {
             Some(DocumentStep::WriteSecrets) => shared.facts.limits.reapply_interval_ms,
-            None | Some(DocumentStep::WriteDropIns) => 0,
+            None | Some(DocumentStep::WriteDropIns | DocumentStep::RestartK3s) => 0,
         };
         self.reapply_at = shared.now.monotonic.plus_ms(wait_ms);
         if !shared.journal.in_force {
@@ -247,21 +362,34 @@ impl Converge {
             durable.in_force = true;
             durable.applied_generation = taken.generation;
         }
-        // rules FILE-16, WIRE-5: an unknown mode fails its part alone.
-        let desired = self.desired.take();
-        let desired = desired.or_else(|| DesiredState::read(&taken.raw).ok().map(Box::new));
-        let unknown_mode = desired.filter(|desired| !is_known(&desired.host.ingress_mode));
-        match unknown_mode {
-            None => document.stand_in_force(shared, taken, DocumentResult::Applied, None),
-            Some(desired) => {
-                let why = format!(
-                    "host.ingress_mode {} is unknown; its drop-in stays as it is",
-                    desired.host.ingress_mode
-                );
-                document.stand_in_force(shared, taken, DocumentResult::Failed, Some(why));
-            }
-        }
+        let failed = self.read(taken).and_then(failed_parts);
+        self.desired = None;
+        let result = match failed {
+            None => DocumentResult::Applied,
+            Some(_) => DocumentResult::Failed,
+        };
+        document.stand_in_force(shared, taken, result, failed);
     }
+}
+
+/// The parts of a document that fail alone, all others being in force (FILE-16, WIRE-5).
+fn failed_parts(desired: &DesiredState) -> Option<String> {
+    let mode = &desired.host.ingress_mode;
+    let mode = (!is_known(mode))
+        .then(|| format!("host.ingress_mode {mode} is unknown; its drop-in stays as it is"));
+    let window = Window::read(&desired.maintenance_window).err();
+    let window = window.map(|refused| format!("{refused}; k3s is not restarted"));
+    let failed: Vec<String> = mode.into_iter().chain(window).collect();
+    (!failed.is_empty()).then(|| failed.join("; "))
+}
+
+/// k3s has read its drop-ins. Whether its API is up again, the next look at the node says.
+fn restarted(shared: &mut Shared) {
+    if let Some(seen) = &mut shared.conditions {
+        seen.restart_pending = false;
+        seen.api_is_up = false;
+    }
+    shared.note(Note::K3sRestarted);
 }
 
 fn is_known(mode: &IngressMode) -> bool {

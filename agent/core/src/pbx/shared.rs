@@ -27,6 +27,8 @@ pub(super) struct Shared {
     pub(super) conditions: Option<Conditions>,
     /// The portal's time minus the raw clock; only the pace changes it (ANS-5).
     pub(super) clock_offset_ms: i64,
+    /// The portal's time as a sync was answered with last, and when.
+    pub(super) portal_said: Option<(Timestamp, Monotonic)>,
 }
 
 /// What a look at the node has shown, as far as it decides anything.
@@ -36,6 +38,8 @@ pub(super) struct Conditions {
     pub(super) leader: bool,
     /// Whether the Kubernetes API answers (FAIL-2).
     pub(super) api_is_up: bool,
+    /// Whether a drop-in was written that k3s has not read yet (SYNC-5).
+    pub(super) restart_pending: bool,
 }
 
 impl Conditions {
@@ -49,6 +53,7 @@ impl From<&Observation> for Conditions {
         Self {
             leader: seen.leader,
             api_is_up: seen.api_is_up(),
+            restart_pending: seen.restart_pending,
         }
     }
 }
@@ -57,6 +62,14 @@ impl Shared {
     /// The time, corrected by what the portal said.
     pub(super) fn time(&self) -> Timestamp {
         self.now.wall.corrected(self.clock_offset_ms)
+    }
+
+    /// The portal's time, however the node's clock is set meanwhile; none while that is unsure (SYNC-5).
+    pub(super) fn portal_time(&self) -> Option<Timestamp> {
+        let (said, at) = self.portal_said?;
+        let since_ms = u64::try_from(self.now.monotonic.since(at).as_millis()).ok()?;
+        (since_ms <= self.facts.limits.portal_time_ms_max)
+            .then(|| Timestamp::from_unix_ms(said.unix_ms().saturating_add_unsigned(since_ms)))
     }
 
     pub(super) fn note(&mut self, note: Note) {

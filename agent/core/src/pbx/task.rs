@@ -38,11 +38,13 @@ pub enum Task {
         /// stopped and the task fails.
         token_hash: Option<String>,
     },
+    /// Stops k3s and starts it again, so that it reads its drop-ins (SYNC-5).
+    RestartK3s,
     /// Waits until the Kubernetes API answers, or the deadline.
     WaitApi,
     /// Writes the Secrets `kube-system/hcloud` and `kube-system/pbx-etcd-s3` (FILE-17).
     WriteSecrets(Secrets),
-    /// Writes k3s's drop-ins where they differ (FILE-16).
+    /// Writes k3s's drop-ins where they differ (FILE-16): [`Done::DropIns`].
     WriteDropIns(DropIns),
     /// Has k3s take an etcd snapshot: [`Done::SnapshotSaved`] (OP-1).
     SaveSnapshot {
@@ -87,6 +89,7 @@ impl Task {
             | Self::PromoteKeys(_) => limits.task_ms_max,
             Self::StartK3s
             | Self::StopK3s { .. }
+            | Self::RestartK3s
             | Self::WaitApi
             | Self::SaveSnapshot { .. }
             | Self::ConfirmSnapshot { .. }
@@ -178,6 +181,11 @@ pub enum Done {
     },
     /// Of [`Task::ForgetStaleNodes`].
     NodesForgotten(Vec<NodeName>),
+    /// Of [`Task::WriteDropIns`].
+    DropIns {
+        /// Whether k3s runs and has not read all of them (SYNC-5).
+        restart_pending: bool,
+    },
 }
 
 impl Done {
@@ -190,6 +198,7 @@ impl Done {
             Self::SnapshotSaved { .. } => "snapshot saved",
             Self::SnapshotConfirmed { .. } => "snapshot confirmed",
             Self::NodesForgotten(_) => "nodes forgotten",
+            Self::DropIns { .. } => "drop-ins",
         }
     }
 }
@@ -199,6 +208,8 @@ impl Done {
 pub enum DocumentStep {
     /// The host's configuration.
     WriteDropIns,
+    /// The restart of k3s that a drop-in needs, in the maintenance window.
+    RestartK3s,
     /// The cluster's Secrets; the leader's alone.
     WriteSecrets,
 }
@@ -207,6 +218,7 @@ impl fmt::Display for DocumentStep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::WriteDropIns => "write_drop_ins",
+            Self::RestartK3s => "restart_k3s",
             Self::WriteSecrets => "write_secrets",
         })
     }

@@ -15,6 +15,7 @@ mod enroll;
 mod operate;
 mod pace;
 mod property;
+mod restart;
 mod rotate;
 mod sync;
 mod world;

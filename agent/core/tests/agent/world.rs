@@ -578,6 +578,13 @@ impl Node {
             Task::ForgetStaleNodes { .. } => {
                 Done::NodesForgotten(vec!["fsn1-server-9".parse().unwrap()])
             }
+            Task::WriteDropIns(_) => Done::DropIns {
+                restart_pending: self.shows.restart_pending,
+            },
+            Task::RestartK3s => {
+                self.shows.restart_pending = false;
+                Done::Plain
+            }
             _ => Done::Plain,
         })
     }
@@ -593,6 +600,7 @@ pub(crate) fn name(task: &Task) -> &'static str {
         Task::WriteK3sConfig => "WriteK3sConfig",
         Task::StartK3s => "StartK3s",
         Task::StopK3s { .. } => "StopK3s",
+        Task::RestartK3s => "RestartK3s",
         Task::WaitApi => "WaitApi",
         Task::WriteSecrets(_) => "WriteSecrets",
         Task::WriteDropIns(_) => "WriteDropIns",

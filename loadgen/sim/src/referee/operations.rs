@@ -68,8 +68,9 @@ impl Clusters {
         let running = self.running.get(&cluster)?;
         match &began.record.work {
             Work::Operation { operation, .. } if *operation == running.operation => None,
-            // A node that joins starts its k3s for the first time, and does not know what others are at.
-            Work::Enrollment { .. } if agent != running.agent => None,
+            // A node that joins starts its k3s for the first time, one restarts it in the window; neither knows what others
+            // are at.
+            Work::Enrollment { .. } | Work::Document { .. } if agent != running.agent => None,
             work => {
                 let operation = &running.operation;
                 Some(format!(

@@ -297,7 +297,7 @@ impl Pace {
                 (failed, low, high)
             }),
             WakeReason::SignAgain => Some((bench.now.monotonic, 0, SIGN_AGAIN_MS)),
-            WakeReason::Reapply | WakeReason::TaskDeadline => None,
+            WakeReason::Reapply | WakeReason::WindowOpens | WakeReason::TaskDeadline => None,
         };
         let Some((from, low, high)) = bounds else {
             return;

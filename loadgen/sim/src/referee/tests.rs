@@ -8,6 +8,7 @@ use agent_core::time::{Monotonic, Wall};
 use protocol::id::{Generation, OperationId};
 use protocol::pbx::call::{AnswerBody, Refusal, Request, RetryAfter};
 use protocol::pbx::operation::{EventsAnswer, OperationEvents, OperationOffer, Step};
+use protocol::pbx::sync::SyncAnswer;
 use protocol::problem::ProblemCode;
 use protocol::seal::SealingPublicKey;
 use protocol::sign::{SigningKey, SigningPublicKey};
@@ -405,6 +406,72 @@ fn referee_8_leaves_k3s_to_the_operation_that_runs() {
     run.fine(8);
     run.of(0, enrollment());
     run.broken(8, "while op_1 runs");
+}
+
+#[test]
+fn referee_8_allows_a_restart_for_a_drop_in_inside_the_window_alone() {
+    let desired = serde_json::json!({
+        "generation": 1, "release": "2026.11.1", "agent_version": "1.4.0",
+        "host": {"snapshot_schedule": "0 0 * * *", "snapshot_retention": 1, "ingress_mode": "bundled"},
+        // Mondays from 02:00 to 03:00 in Berlin: from 01:00 to 02:00 in UTC, in winter.
+        "maintenance_window": {"days": ["mon"], "start": "02:00", "duration_minutes": 60, "time_zone": "Europe/Berlin"},
+        "secrets": {"hcloud_token": {"sealed": "AA=="}, "s3": {"endpoint": "e", "region": "r", "bucket": "b",
+            "folder": "f", "access_key": {"sealed": "AA=="}, "secret_key": {"sealed": "AA=="}}},
+        "addons": [],
+    });
+    let document = TakenDocument {
+        generation: Generation(1),
+        release: "2026.11.1".parse().unwrap(),
+        raw: Arc::from(serde_json::value::to_raw_value(&desired).unwrap()),
+        manifest: Arc::new(sign_manifest(&release_key(), &b"{}"[..])),
+    };
+    let taken = Event::Stored(Arc::new(Durable {
+        document: Some(Arc::new(document)),
+        ..Durable::default()
+    }));
+    let restart = || {
+        let work = Work::Document {
+            generation: Generation(1),
+            step: DocumentStep::RestartK3s,
+        };
+        Event::Began(Began {
+            record: StepRecord { work, attempt: 1 },
+            moves_k3s: true,
+        })
+    };
+    // When it begins, by the portal's time, and whether that is inside.
+    let rows = [
+        ("2026-11-30T00:59:59Z", false),
+        ("2026-11-30T01:00:00Z", true),
+        ("2026-11-30T01:59:59Z", true),
+        ("2026-11-30T02:00:00Z", false),
+        ("2026-12-01T01:30:00Z", false),
+    ];
+    for (begins, fits) in rows {
+        let begins: protocol::time::Timestamp = begins.parse().unwrap();
+        let mut run = Run::new();
+        let call = run.call(&manifest_request());
+        // The node's clock is wrong, and the portal was heard ten minutes ago.
+        let portal_time = protocol::time::Timestamp::from_unix_ms(begins.unix_ms() - 600_000);
+        let body = AnswerBody::Sync(Arc::new(SyncAnswer {
+            portal_time,
+            desired: None,
+            operation: None,
+        }));
+        run.at(100)
+            .see(taken.clone())
+            .see(Event::Answered { call, body })
+            .at(700)
+            .see(restart());
+        if fits {
+            run.fine(8);
+        } else {
+            run.broken(8, "outside");
+        }
+    }
+    let mut run = Run::new();
+    run.see(taken).see(restart());
+    run.broken(8, "by a clock that the portal has not set");
 }
 
 #[test]

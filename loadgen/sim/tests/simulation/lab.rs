@@ -35,6 +35,7 @@ pub(crate) struct Lab {
     pub(crate) operations: Vec<(ClusterId, OperationId)>,
     clusters: Vec<ClusterId>,
     pub(crate) generation: Generation,
+    documents: u32,
     /// When the document of that generation was set.
     set_at: Monotonic,
     modelled_ms: u64,
@@ -75,6 +76,7 @@ impl Lab {
             operations: Vec::new(),
             clusters,
             generation: Generation(0),
+            documents: 0,
             set_at: Monotonic::default(),
             modelled_ms,
             referees,
@@ -121,11 +123,12 @@ impl Lab {
     /// Every cluster gets another document.
     pub(crate) fn set_document(&mut self) {
         self.set_at = self.simulation.now();
+        self.documents += 1;
         for cluster in &self.clusters {
             let (set, _) = self
                 .simulation
                 .control()
-                .set_desired(cluster, document())
+                .set_desired(cluster, document(self.documents))
                 .unwrap();
             self.generation = set.generation;
         }
@@ -197,7 +200,8 @@ fn modelled_ms(settings: &Settings, nodes: &Nodes) -> u64 {
     let costs = &nodes.costs;
     let restore_ms = costs.k3s_stop_ms + costs.reset_ms + nodes.limits.restore_grace_ms;
     let start_ms = settings.boot_ms.most + costs.k3s_start_ms + costs.api_ready_ms;
-    restore_ms + start_ms + 5_000
+    let restart_ms = costs.k3s_stop_ms + costs.k3s_start_ms + costs.api_ready_ms;
+    restore_ms + start_ms + restart_ms + 5_000
 }
 
 fn release_keys(portal: &Portal) -> Arc<ReleaseKeys> {
@@ -214,14 +218,15 @@ const CANARIES: [&str; 5] = [
     "canary-join-token",
 ];
 
-/// The example of the protocol, with four secrets.
-pub(crate) fn document() -> DesiredInput {
+/// The example of the protocol, with four secrets. Each has another drop-in, so that k3s is to be restarted in the window;
+/// that is open from the 17th to the 57th minute of a run, on a Monday.
+fn document(number: u32) -> DesiredInput {
     serde_json::from_value(json!({
         "release": "2026.11.1",
         "agent_version": "1.4.0",
-        "host": {"snapshot_schedule": "0 */6 * * *", "snapshot_retention": 14, "ingress_mode": "bundled"},
+        "host": {"snapshot_schedule": "0 */6 * * *", "snapshot_retention": 13 + number, "ingress_mode": "bundled"},
         "maintenance_window": {
-            "days": ["sun"], "start": "02:00", "duration_minutes": 120, "time_zone": "Europe/Berlin",
+            "days": ["mon"], "start": "02:20", "duration_minutes": 40, "time_zone": "Europe/Berlin",
         },
         "secrets": {
             "hcloud_token": "canary-hcloud-token",

@@ -361,3 +361,31 @@ fn where_nothing_goes_wrong_everything_succeeds() {
         assert_eq!((seen.boots, seen.answers), (1, seen.calls));
     }
 }
+
+// rule SYNC-5
+#[test]
+fn sync_5_k3s_is_restarted_for_a_drop_in_once_the_window_is_open() {
+    let mut lab = Lab::new(Settings::new(1), &Nodes::new(3));
+    lab.run_until_minute(2).unwrap();
+    lab.set_document();
+    // The window opens in the 17th minute.
+    for (minute, pending) in [
+        (16, "restart_pending: true"),
+        (19, "restart_pending: false"),
+    ] {
+        lab.run_until_minute(minute).unwrap();
+        for member in 0..3 {
+            let report = &lab.simulation.watch(member).last_report;
+            assert!(report.contains(pending), "minute {minute}: {report}");
+        }
+    }
+    check(&lab);
+    let judged = |number| {
+        lab.reports()
+            .iter()
+            .find(|it| it.number == number)
+            .unwrap()
+            .judged
+    };
+    assert!(judged(8) > 0);
+}
