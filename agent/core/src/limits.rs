@@ -47,6 +47,18 @@ pub const RESUMES_MAX: u32 = 10;
 pub const FINISHED_DAYS_MAX: u32 = 30;
 /// Finished operations that are remembered at most, whatever the calendar says.
 pub const FINISHED_MAX: usize = 10_000;
+/// Bytes of the results of finished operations that are kept at most; beyond it the oldest are remembered without.
+pub const FINISHED_RESULT_BYTES_MAX: usize = 1024 * 1024;
+/// People whose revoked access is remembered one by one (R60).
+pub const REVOCATIONS_MAX: usize = 1_000;
+/// The longest that access is given for, in seconds (R61).
+pub const ACCESS_SECONDS_MAX: u64 = 24 * 60 * 60;
+/// The shortest that access is given for, in seconds: the least that the Kubernetes API grants.
+pub const ACCESS_SECONDS_MIN: u64 = 10 * 60;
+/// Bytes of one operation's log on the node; beyond it the oldest lines go (R9).
+pub const OPERATION_LOG_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes of all operations' logs on the node; beyond it the oldest logs go (R9).
+pub const OPERATION_LOGS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 impl Limits {
     /// A node's.

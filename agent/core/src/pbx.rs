@@ -12,13 +12,15 @@
 //! | `document`, `converge` | taking the desired state; putting it into force |
 //! | `window` | whether a moment lies in the maintenance window, and when the next one begins |
 //! | `operate` | which operations are begun, and carrying them out step by step |
-//! | `steps`, `rotate` | what each step does; a rotation of the keys |
+//! | `steps`, `rotate` | what each step does, a file a family; a rotation of the keys |
+//! | [`diagnostics`] | what a diagnostic bundle may hold |
 //! | `events`, `deliver` | what an operation leaves behind; how the portal gets it |
 //! | `shared` | nothing: what all lanes share |
 
 mod agent;
 mod converge;
 mod deliver;
+pub mod diagnostics;
 mod document;
 pub mod durable;
 mod enroll;

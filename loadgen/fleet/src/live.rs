@@ -16,7 +16,7 @@ use agent_core::time::Monotonic;
 use agent_drive::{Driver, HttpPortal, Spoken, SystemClock, Transport, World};
 use fleet_sim::cluster::SimCluster;
 use fleet_sim::disk::InFlight;
-use fleet_sim::host::{Costs, Leftover, Server, SimHost};
+use fleet_sim::host::{Costs, Fall, Leftover, Server, SimHost};
 use protocol::id::{AgentVersion, Arch, ClusterId, EntryName, ReleaseVersion};
 use protocol::pbx::sync::BootReport;
 use protocol::verified::ReleaseKeys;
@@ -225,10 +225,12 @@ pub async fn live(home: Home, member: Member, cluster: Arc<Mutex<SimCluster>>, p
 fn crash_leaves(member: &Member) -> CrashLeaves {
     let draw = member.lineage.derive(Purpose::CrashLeaves).number();
     CrashLeaves {
-        task: match draw % 3 {
-            0 => Leftover::Nothing,
-            1 => Leftover::Half,
-            _ => Leftover::Everything,
+        task: Leftover {
+            effects: match draw % 5 {
+                4 => u32::MAX,
+                effects => effects as u32,
+            },
+            fall: Fall::Power,
         },
         write: match draw >> 32 & 1 {
             0 => InFlight::Lost,

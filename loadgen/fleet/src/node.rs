@@ -78,8 +78,10 @@ impl Node {
         let under_way = lock(&self.0.running).take();
         let now = self.now();
         match under_way {
-            Some((record, task)) => self.host().interrupt(&record, &task, leaves.task, now),
-            None => self.host().reboot(now),
+            Some((record, task)) => {
+                self.host().interrupt(&record, &task, leaves.task, now);
+            }
+            None => self.host().fall(leaves.task.fall, now),
         }
     }
 

@@ -1066,6 +1066,8 @@ fn costs(population: &Population) -> Costs {
         snapshot_ms: scaled(real.snapshot_ms),
         bucket_ms: scaled(real.bucket_ms),
         reset_ms: scaled(real.reset_ms),
+        evict_ms: scaled(real.evict_ms),
+        collect_ms: scaled(real.collect_ms),
     }
 }
 

@@ -1,41 +1,80 @@
-//! The Kubernetes API of a cluster and what lies behind it: Nodes with their heartbeats, Secrets, and the epoch of the
-//! data, which a restore sets back.
+//! The Kubernetes API of a cluster and what lies behind it: Nodes with their heartbeats and what runs on them, Secrets,
+//! ServiceAccounts with their tokens, the bucket of the snapshots, and the epoch of the data, which a restore sets back.
 //!
 //! The API answers while the k3s of at least one server is up. Which server leads among several is not modelled here yet;
 //! a single server leads while the API is up (SYNC-6).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use agent_core::pbx::task::{Account, AccountName, Uid};
 use agent_core::time::Monotonic;
 use protocol::hash::Sha256Hex;
-use protocol::id::NodeName;
+use protocol::id::{NodeName, SnapshotName};
+use protocol::pbx::operation::Role;
+use protocol::time::Timestamp;
 
-/// A cluster's API.
+/// A cluster's API, and the bucket that it keeps its snapshots in.
 #[derive(Debug, Clone, Default)]
 pub struct SimCluster {
     data: Data,
     serving: BTreeSet<NodeName>,
     up_since: Option<Monotonic>,
+    bucket: Bucket,
+    /// Tokens that were issued; whether one works is asked of the data (OP-7).
+    tokens: Vec<Token>,
+    uids: u64,
 }
 
 /// What etcd holds; a snapshot is a copy of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Data {
-    /// Nodes, with the last time that their kubelet reported.
-    nodes: BTreeMap<NodeName, Monotonic>,
+    nodes: BTreeMap<NodeName, Node>,
     /// Secrets by `namespace/name`, as the hash of what is in them.
     secrets: BTreeMap<String, Sha256Hex>,
+    accounts: BTreeMap<AccountName, ServiceAccount>,
+    /// What runs on a node, made when somebody looks at it first.
+    pods: BTreeMap<NodeName, Vec<Pod>>,
 }
 
-impl Data {
-    fn seen(&mut self, node: &NodeName, now: Monotonic) {
-        match self.nodes.get_mut(node) {
-            Some(seen) => *seen = now,
-            None => {
-                self.nodes.insert(node.clone(), now);
-            }
-        }
-    }
+/// A Node object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Node {
+    uid: u64,
+    /// The last time that its kubelet reported.
+    seen: Monotonic,
+    cordoned: bool,
+}
+
+/// A ServiceAccount of access. Another one of the same name has another UID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ServiceAccount {
+    uid: u64,
+    asked_at: Timestamp,
+}
+
+/// What runs on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pod {
+    name: String,
+    /// A disruption budget keeps it where it is.
+    guarded: bool,
+}
+
+/// A token of a ServiceAccount. It ends with the account that it was issued to.
+#[derive(Debug, Clone)]
+struct Token {
+    hash: Sha256Hex,
+    account: AccountName,
+    uid: u64,
+    ends_at: Monotonic,
+}
+
+/// A bucket, as S3 has it: whoever has keys that it does not refuse sees what is in it.
+#[derive(Debug, Clone, Default)]
+struct Bucket {
+    objects: BTreeMap<SnapshotName, Data>,
+    /// Access keys that were taken back.
+    refused: BTreeSet<Sha256Hex>,
 }
 
 /// The API does not answer.
@@ -57,7 +96,7 @@ impl SimCluster {
         if !self.serving.contains(node) {
             self.serving.insert(node.clone());
         }
-        self.data.seen(node, now);
+        self.seen(node, now);
     }
 
     /// A server's k3s no longer serves.
@@ -73,8 +112,29 @@ impl SimCluster {
     /// # Errors
     /// While the API is down.
     pub fn report(&mut self, node: &NodeName, now: Monotonic) -> Result<(), ApiDown> {
-        self.api()?.seen(node, now);
+        self.api()?;
+        self.seen(node, now);
         Ok(())
+    }
+
+    fn seen(&mut self, node: &NodeName, now: Monotonic) {
+        match self.data.nodes.get_mut(node) {
+            Some(node) => node.seen = now,
+            None => {
+                let uid = self.next_uid();
+                let fresh = Node {
+                    uid,
+                    seen: now,
+                    cordoned: false,
+                };
+                self.data.nodes.insert(node.clone(), fresh);
+            }
+        }
+    }
+
+    fn next_uid(&mut self) -> u64 {
+        self.uids += 1;
+        self.uids
     }
 
     /// Writes a Secret; whether it is another than before.
@@ -97,8 +157,8 @@ impl SimCluster {
     pub fn forget_stale(&mut self, own: &NodeName) -> Result<Vec<NodeName>, ApiDown> {
         let up_since = self.up_since.ok_or(ApiDown)?;
         let stale: Vec<_> = (self.data.nodes.iter())
-            .filter(|(node, seen)| *node != own && **seen < up_since)
-            .map(|(node, _)| node.clone())
+            .filter(|(name, node)| *name != own && node.seen < up_since)
+            .map(|(name, _)| name.clone())
             .collect();
         for node in &stale {
             self.data.nodes.remove(node);
@@ -143,6 +203,243 @@ impl SimCluster {
         } else {
             Err(ApiDown)
         }
+    }
+
+    fn asked(&self) -> Result<&Data, ApiDown> {
+        if self.is_up() {
+            Ok(&self.data)
+        } else {
+            Err(ApiDown)
+        }
+    }
+}
+
+/// Access (OP-7, OP-8).
+impl SimCluster {
+    /// Makes a ServiceAccount; one that is there stays as it is.
+    ///
+    /// # Errors
+    /// While the API is down.
+    pub fn ensure_account(&mut self, account: &Account) -> Result<(), ApiDown> {
+        let uid = self.next_uid();
+        let fresh = ServiceAccount {
+            uid,
+            asked_at: account.asked_at,
+        };
+        let accounts = &mut self.api()?.accounts;
+        accounts.entry(account.name.clone()).or_insert(fresh);
+        Ok(())
+    }
+
+    /// A token is issued to a ServiceAccount; the caller has made it. `false` if there is no such account.
+    ///
+    /// # Errors
+    /// While the API is down.
+    pub fn issue_token(
+        &mut self,
+        account: &AccountName,
+        token: Sha256Hex,
+        now: Monotonic,
+        ends_at: Monotonic,
+    ) -> Result<bool, ApiDown> {
+        let Some(uid) = self.asked()?.accounts.get(account).map(|it| it.uid) else {
+            return Ok(false);
+        };
+        self.tokens.retain(|token| now < token.ends_at);
+        self.tokens.push(Token {
+            hash: token,
+            account: account.clone(),
+            uid,
+            ends_at,
+        });
+        Ok(true)
+    }
+
+    /// What somebody may do with a token now.
+    pub fn role_of(&self, token: &Sha256Hex, now: Monotonic) -> Option<Role> {
+        let token = self.tokens.iter().find(|issued| issued.hash == *token)?;
+        let account = self.asked().ok()?.accounts.get(&token.account)?;
+        (account.uid == token.uid && now < token.ends_at).then_some(token.account.role)
+    }
+
+    /// How many tokens work now.
+    pub fn tokens_that_work(&self, now: Monotonic) -> usize {
+        let works = |token: &&Token| self.role_of(&token.hash, now).is_some();
+        self.tokens.iter().filter(works).count()
+    }
+
+    /// The ServiceAccounts of access.
+    ///
+    /// # Errors
+    /// While the API is down.
+    pub fn accounts(&self) -> Result<Vec<Account>, ApiDown> {
+        let accounts = self.asked()?.accounts.iter();
+        let account = |(name, account): (&AccountName, &ServiceAccount)| Account {
+            name: name.clone(),
+            asked_at: account.asked_at,
+        };
+        Ok(accounts.map(account).collect())
+    }
+
+    /// Deletes a ServiceAccount, if it is there.
+    ///
+    /// # Errors
+    /// While the API is down.
+    pub fn delete_account(&mut self, name: &AccountName) -> Result<(), ApiDown> {
+        self.api()?.accounts.remove(name);
+        Ok(())
+    }
+}
+
+/// Nodes and what runs on them (OP-12).
+impl SimCluster {
+    /// Lets nothing new onto a node; what runs there and can be moved. None if there is no such Node.
+    ///
+    /// # Errors
+    /// While the API is down.
+    pub fn cordon(&mut self, node: &NodeName) -> Result<Option<Vec<String>>, ApiDown> {
+        let data = self.api()?;
+        let Some(found) = data.nodes.get_mut(node) else {
+            return Ok(None);
+        };
+        found.cordoned = true;
+        Ok(Some(
+            data.pods_of(node)
+                .iter()
+                .map(|pod| pod.name.clone())
+                .collect(),
+        ))
+    }
+
+    /// Whether nothing new comes onto a node.
+    pub fn is_cordoned(&self, node: &NodeName) -> bool {
+        self.data.nodes.get(node).is_some_and(|node| node.cordoned)
+    }
+
+    /// What runs on a node.
+    pub fn pods(&mut self, node: &NodeName) -> Vec<String> {
+        let pods = self.data.pods_of(node).iter();
+        pods.map(|pod| pod.name.clone()).collect()
+    }
+
+    /// The next pod of a node that may be moved.
+    ///
+    /// # Errors
+    /// While the API is down.
+    pub fn next_to_evict(&mut self, node: &NodeName) -> Result<Option<String>, ApiDown> {
+        let mut pods = self.api()?.pods_of(node).iter();
+        Ok(pods.find(|pod| !pod.guarded).map(|pod| pod.name.clone()))
+    }
+
+    /// Evicts a pod: it starts again on another node that takes it, if there is one.
+    ///
+    /// # Errors
+    /// While the API is down.
+    pub fn evict(&mut self, node: &NodeName, pod: &str) -> Result<(), ApiDown> {
+        let data = self.api()?;
+        let evicted: Vec<Pod> = match data.pods.get_mut(node) {
+            Some(pods) => pods.extract_if(.., |found| found.name == pod).collect(),
+            None => Vec::new(),
+        };
+        let mut others = data.nodes.iter();
+        let other = others.find(|(name, found)| *name != node && !found.cordoned);
+        if let Some(other) = other.map(|(name, _)| name.clone()) {
+            let runs_there = data.pods_of(&other);
+            runs_there.extend(evicted);
+        }
+        Ok(())
+    }
+
+    /// The UID of a Node whose kubelet has not reported since a moment; none if there is no such Node.
+    ///
+    /// # Errors
+    /// While the API is down, or when it reports.
+    pub fn silent(&self, node: &NodeName, since: Monotonic) -> Result<Option<Uid>, String> {
+        let data = self.asked().map_err(|down| down.to_string())?;
+        match data.nodes.get(node) {
+            None => Ok(None),
+            Some(found) if self.serving.contains(node) || found.seen > since => {
+                Err(format!("{node} still reports"))
+            }
+            Some(found) => Ok(Some(Uid(found.uid.to_string()))),
+        }
+    }
+
+    /// Deletes a Node, if it is the one with that UID; one that is not there is fine.
+    ///
+    /// # Errors
+    /// While the API is down, or when it is another one.
+    pub fn delete_node(&mut self, node: &NodeName, uid: &Uid) -> Result<(), String> {
+        let data = self.api().map_err(|down| down.to_string())?;
+        match data.nodes.get(node) {
+            Some(found) if found.uid.to_string() != uid.0 => {
+                Err(format!("{node} is another Node by now: it has come back"))
+            }
+            Some(_) => {
+                data.nodes.remove(node);
+                data.pods.remove(node);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this server serves the API.
+    pub fn is_served_by(&self, node: &NodeName) -> bool {
+        self.serving.contains(node)
+    }
+
+    /// Whether another server than this one serves the API.
+    pub fn is_served_beside(&self, node: &NodeName) -> bool {
+        self.serving.iter().any(|serving| serving != node)
+    }
+}
+
+impl Data {
+    /// What runs on a node: two pods that can be moved, and one that a disruption budget guards.
+    fn pods_of(&mut self, node: &NodeName) -> &mut Vec<Pod> {
+        self.pods.entry(node.clone()).or_insert_with(|| {
+            let pod = |name: &str, guarded| Pod {
+                name: format!("default/{name}-{node}"),
+                guarded,
+            };
+            vec![
+                pod("shop", false),
+                pod("queue", false),
+                pod("database", true),
+            ]
+        })
+    }
+}
+
+/// The bucket (OP-1, OP-10).
+impl SimCluster {
+    /// Puts a snapshot into the bucket.
+    pub fn upload(&mut self, name: SnapshotName, data: Data) {
+        self.bucket.objects.insert(name, data);
+    }
+
+    /// A snapshot in the bucket.
+    pub fn in_bucket(&self, name: &SnapshotName) -> Option<&Data> {
+        self.bucket.objects.get(name)
+    }
+
+    /// How many objects an access key sees.
+    ///
+    /// # Errors
+    /// When the bucket refuses the key.
+    pub fn list_bucket(&self, access_key: Sha256Hex) -> Result<u64, String> {
+        if self.bucket.refused.contains(&access_key) {
+            return Err("the bucket answered 403 AccessDenied".to_owned());
+        }
+        Ok(self.bucket.objects.len() as u64)
+    }
+
+    /// Takes an access key back.
+    pub fn refuse_access_key(&mut self, access_key: &str) {
+        self.bucket
+            .refused
+            .insert(Sha256Hex::of(access_key.as_bytes()));
     }
 }
 

@@ -1,25 +1,41 @@
 //! One server: its files, keys, k3s, snapshots, and what a crash leaves of a task.
 //!
-//! A task has two ends. [`SimHost::begin`] says what it costs and does what cannot be undone at once; [`SimHost::finish`]
-//! does the rest and says what it came to. Between the two, [`SimHost::interrupt`] is a crash: the node then shows one of
-//! the states that a node could show, drawn by the caller, and [`SimHost::probe`] looks at it (OPS-4).
+//! A task has two ends. [`SimHost::begin`] says what it costs; [`SimHost::finish`] does it and says what it came to.
+//! Between the two, [`SimHost::interrupt`] is a crash: of the durable effects of the task, as many are done as the caller
+//! says ([`Leftover`]), and [`SimHost::probe`] looks at what that leaves (OPS-4).
+//!
+//! - [`effects`]: the durable effects of a task, counted.
+//! - [`log`]: the logs of operations.
 
-use std::collections::BTreeMap;
+mod effects;
+mod log;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::journal::{StepRecord, Work};
 use agent_core::machine::{Evidence, FieldPath, KeyHandle, LogLine, TaskFailure, Unopenable};
+use agent_core::pbx::diagnostics::{self, Section};
 use agent_core::pbx::facts::Observation;
-use agent_core::pbx::task::{Bucket, Done, DropIns, KeySlot, RestoreSource, Secrets, Task};
+use agent_core::pbx::task::{
+    Bucket, Done, DropIns, KeySlot, RestoreSource, Secrets, StopFor, Task,
+};
 use agent_core::time::Monotonic;
 use protocol::hash::Sha256Hex;
 use protocol::id::{NodeName, OperationId, ServerId, SnapshotName};
 use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer};
+use protocol::pbx::operation::ServerRejoinParams;
 use protocol::pbx::sync::{ApiState, BootReport, K3sReport, UnitState};
-use protocol::seal::{Sealed, SealingSecretKey, Secret};
+use protocol::seal::{Sealed, SealingSecretKey, Secret, seal};
 use protocol::sign::{Signature, rotation_proof_bytes};
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::SeedableRng as _;
 use sha2::{Digest as _, Sha256};
 
+pub use self::effects::{Fall, Leftover};
+
+use self::effects::{Effects, Undone};
+use self::log::Logs;
 use crate::cluster::{ApiDown, Data, SimCluster};
 use crate::signing::NodeKey;
 
@@ -46,6 +62,10 @@ pub struct Costs {
     pub bucket_ms: u64,
     /// Unpacking a snapshot and resetting the cluster to it.
     pub reset_ms: u64,
+    /// Moving a node's pods elsewhere.
+    pub evict_ms: u64,
+    /// Collecting a diagnostic bundle.
+    pub collect_ms: u64,
 }
 
 impl Default for Costs {
@@ -62,6 +82,8 @@ impl Default for Costs {
             snapshot_ms: 3_000,
             bucket_ms: 150,
             reset_ms: 15_000,
+            evict_ms: 30_000,
+            collect_ms: 800,
         }
     }
 }
@@ -83,17 +105,6 @@ pub struct Server {
     pub key_seed: u64,
 }
 
-/// What a crash inside a task leaves; any of the three can happen to a real node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Leftover {
-    /// It had not begun to have an effect.
-    Nothing,
-    /// Some of it is done. For what is replaced atomically this is the same as nothing.
-    Half,
-    /// All of it is done, and nobody was told.
-    Everything,
-}
-
 /// A simulated server.
 #[derive(Debug)]
 pub struct SimHost {
@@ -108,9 +119,18 @@ pub struct SimHost {
     drop_ins: Option<DropIns>,
     restart_pending: bool,
     k3s: K3s,
+    /// systemd starts k3s at boot.
+    k3s_enabled: bool,
+    /// Whether k3s has a datastore here.
+    has_datastore: bool,
+    /// The server that a k3s without a datastore joins; it founds a cluster otherwise.
+    joins: Option<String>,
+    /// Datastores that were set aside, by the operation.
+    set_aside: BTreeSet<OperationId>,
     local: BTreeMap<SnapshotName, Data>,
-    bucket: BTreeMap<SnapshotName, Data>,
     resets: BTreeMap<OperationId, Reset>,
+    logs: Logs,
+    drawn: u64,
 }
 
 #[derive(Debug)]
@@ -132,10 +152,19 @@ struct Opened {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum K3s {
     Stopped,
+    /// The unit is starting: the server that it is to join does not answer.
+    Joining,
     /// The unit is active or will be in a moment; the API answers from then on.
     Up {
         api_at: Monotonic,
     },
+}
+
+impl K3s {
+    /// Stopping, to be started right away.
+    const RESTARTING: Self = Self::Up {
+        api_at: Monotonic::from_ms(u64::MAX),
+    };
 }
 
 /// What a node shows of a cluster reset: the unit that ran it, and its result file.
@@ -160,9 +189,14 @@ impl SimHost {
             drop_ins: None,
             restart_pending: false,
             k3s: K3s::Stopped,
+            k3s_enabled: false,
+            has_datastore: false,
+            joins: None,
+            set_aside: BTreeSet::new(),
             local: BTreeMap::new(),
-            bucket: BTreeMap::new(),
             resets: BTreeMap::new(),
+            logs: Logs::default(),
+            drawn: 0,
         }
     }
 
@@ -175,6 +209,7 @@ impl SimHost {
                 version: self.k3s_configured.then(|| self.server.k3s_version.clone()),
                 unit: match self.k3s {
                     K3s::Stopped => UnitState::Inactive,
+                    K3s::Joining => UnitState::Activating,
                     K3s::Up { .. } => UnitState::Active,
                 },
                 api,
@@ -227,39 +262,53 @@ impl SimHost {
             Task::StoreBootstrap(_)
             | Task::DropToken
             | Task::WriteK3sConfig
-            | Task::WriteDropIns(_) => costs.file_ms,
+            | Task::WriteDropIns(_)
+            | Task::SealKubeconfig { .. } => costs.file_ms,
             Task::StartK3s => costs.k3s_start_ms,
-            Task::StopK3s { .. } => costs.k3s_stop_ms,
+            Task::StopK3s(_) => costs.k3s_stop_ms,
             Task::RestartK3s => costs.k3s_stop_ms + costs.k3s_start_ms,
             Task::WaitApi => match self.k3s {
                 K3s::Up { api_at } => api_at
                     .as_ms()
                     .saturating_sub(now.as_ms())
                     .max(costs.api_call_ms),
-                K3s::Stopped => costs.api_call_ms,
+                K3s::Joining | K3s::Stopped => costs.api_call_ms,
             },
             Task::WriteSecrets(_) => 2 * costs.api_call_ms,
             Task::SaveSnapshot { .. } => costs.snapshot_ms,
             Task::ConfirmSnapshot { .. } => costs.bucket_ms,
             Task::ResetRestore { .. } => costs.reset_ms,
-            Task::ForgetStaleNodes { grace_ms } => grace_ms.saturating_add(costs.api_call_ms),
+            Task::ForgetStaleNodes { grace_ms: ms } | Task::ConfirmGone { silent_ms: ms, .. } => {
+                ms.saturating_add(costs.api_call_ms)
+            }
+            Task::EnsureAccount(_) => 2 * costs.api_call_ms,
+            Task::RequestToken { .. }
+            | Task::ListAccounts
+            | Task::DeleteAccounts(_)
+            | Task::Cordon(_)
+            | Task::DeleteNode { .. } => costs.api_call_ms,
+            Task::ListBucket(_) => costs.bucket_ms,
+            Task::CollectDiagnostics => costs.collect_ms,
+            Task::ClearDatastore(_) => costs.k3s_stop_ms + costs.file_ms,
+            Task::Evict(_) => costs.evict_ms,
         };
-        if let (Task::ResetRestore { snapshot, source }, Some(operation)) =
-            (task, operation(record))
-            && self.restorable(snapshot, source).is_ok()
-        {
-            self.resets.insert(operation.clone(), Reset::Begun);
-        }
         if let (Task::RestartK3s, K3s::Up { .. }) = (task, self.k3s) {
-            self.k3s = K3s::Up {
-                api_at: Monotonic::from_ms(u64::MAX),
-            };
+            self.k3s = K3s::RESTARTING;
             self.cluster().withdraw(&self.server.node);
         }
+        self.tell(record, "begins");
         cost
     }
 
-    /// A task ends: the rest of its effect, and what it came to.
+    /// A line in the log of the operation that a task is a step of.
+    fn tell(&mut self, record: &StepRecord, what: &str) {
+        if let Work::Operation { operation, step } = &record.work {
+            let line = format!("{step}, attempt {}: {what}", record.attempt);
+            self.logs.write(operation, LogLine::new(line));
+        }
+    }
+
+    /// A task ends: its effect, and what it came to.
     ///
     /// # Errors
     /// What a node would say when the task cannot be done in its state.
@@ -270,63 +319,93 @@ impl SimHost {
         now: Monotonic,
     ) -> Result<Done, TaskFailure> {
         self.pass_time(now);
-        self.effect(record, task, now)
-            .map_err(|message| TaskFailure {
-                log_tail: vec![LogLine::new(message.clone())],
-                message,
-            })
+        match self.effect(record, task, now, &mut Effects::all()) {
+            Ok(done) => {
+                self.tell(record, "done");
+                Ok(done)
+            }
+            Err(Undone::Crashed) => unreachable!("so many effects no task has"),
+            Err(Undone::Failed(message)) => {
+                self.tell(record, &message);
+                let log_tail = match operation(record) {
+                    Some(operation) => self.logs.tail(operation),
+                    None => vec![LogLine::new(message.clone())],
+                };
+                Err(TaskFailure { message, log_tail })
+            }
+        }
     }
 
-    /// The node crashes inside a task, and comes back: k3s starts again if it ran, files are as they were written.
+    /// A crash inside a task, and the coming back after it: files are as they were written, and after a power cut k3s is
+    /// started again if it is enabled. Tells how many durable effects were done.
     pub fn interrupt(
         &mut self,
         record: &StepRecord,
         task: &Task,
         leftover: Leftover,
         now: Monotonic,
-    ) {
-        match (task, leftover) {
-            (_, Leftover::Everything) => {
-                // What fails has no effect, and nobody is there to hear why.
-                let _ = self.effect(record, task, now);
-            }
-            (Task::ResetRestore { .. }, Leftover::Nothing) => {
-                if let Some(operation) = operation(record) {
-                    self.resets.remove(operation);
-                }
-            }
-            (_, Leftover::Half | Leftover::Nothing) => {}
-        }
-        self.reboot(now);
+    ) -> u32 {
+        self.pass_time(now);
+        let mut effects = Effects::up_to(leftover.effects);
+        // Nobody is there to hear what it came to.
+        let _ = self.effect(record, task, now, &mut effects);
+        self.fall(leftover.fall, now);
+        effects.done
     }
 
-    /// Power comes back: a k3s that ran is started by systemd.
-    pub fn reboot(&mut self, now: Monotonic) {
-        if let K3s::Up { .. } = self.k3s {
-            self.cluster().withdraw(&self.server.node);
-            self.start_k3s(now);
+    /// A crash between two tasks, and the coming back after it.
+    pub fn fall(&mut self, fall: Fall, now: Monotonic) {
+        match fall {
+            // A restart that systemd was told of goes on.
+            Fall::Program if self.k3s == K3s::RESTARTING => self.start_k3s(now),
+            Fall::Program => {}
+            Fall::Power => {
+                self.cluster().withdraw(&self.server.node);
+                self.k3s = K3s::Stopped;
+                if self.k3s_enabled {
+                    self.start_k3s(now);
+                }
+            }
         }
     }
 
     /// What the node shows of a task that was found started; changes nothing (OPS-4).
     pub fn probe(&self, record: &StepRecord, task: &Task) -> Evidence<Done> {
-        match (
-            task,
-            operation(record).and_then(|operation| self.resets.get(operation)),
-        ) {
-            (Task::ResetRestore { .. }, None) => Evidence::NotStarted,
-            (Task::ResetRestore { .. }, Some(Reset::Complete)) => Evidence::Completed(Done::Plain),
-            (Task::ResetRestore { .. }, Some(Reset::Begun)) => Evidence::Unclear(
-                "the unit of the reset has run, and there is no result of it".to_owned(),
+        let no_evidence = Evidence::Unclear("this task leaves no evidence".to_owned());
+        let Some(operation) = operation(record) else {
+            return no_evidence;
+        };
+        match task {
+            Task::ResetRestore { .. } => match self.resets.get(operation) {
+                None => Evidence::NotStarted,
+                Some(Reset::Complete) => Evidence::Completed(Done::Plain),
+                Some(Reset::Begun) => Evidence::Unclear(
+                    "the unit of the reset has run, and there is no result of it".to_owned(),
+                ),
+            },
+            Task::ClearDatastore(_) if self.set_aside.contains(operation) => {
+                Evidence::Completed(Done::Plain)
+            }
+            Task::ClearDatastore(_) if self.has_datastore => Evidence::NotStarted,
+            Task::ClearDatastore(_) => Evidence::Unclear(
+                "there is no datastore, and none that was set aside for this operation".to_owned(),
             ),
-            _ => Evidence::Unclear("this task leaves no evidence".to_owned()),
+            _ => no_evidence,
         }
     }
 
-    fn effect(&mut self, record: &StepRecord, task: &Task, now: Monotonic) -> Result<Done, String> {
+    /// Does a task, up to the crash if there is one: each durable effect is counted right before it.
+    fn effect(
+        &mut self,
+        record: &StepRecord,
+        task: &Task,
+        now: Monotonic,
+        effects: &mut Effects,
+    ) -> Result<Done, Undone> {
         match task {
             Task::MakeKeys(KeySlot::First) => {
                 if self.keys.is_empty() {
+                    effects.next()?;
                     self.make_keys();
                 }
                 Ok(Done::Keys {
@@ -335,10 +414,11 @@ impl SimHost {
                 })
             }
             Task::MakeKeys(KeySlot::Next { old }) => {
-                self.keep_keys(|handle| handle.signing == *old);
-                if self.keys.is_empty() {
-                    return Err(format!("there is no key {} on this node", old.key_id()));
+                if !self.keys.iter().any(|keys| keys.handle.signing == *old) {
+                    return Err(format!("there is no key {} on this node", old.key_id()).into());
                 }
+                effects.next()?;
+                self.keep_keys(|handle| handle.signing == *old);
                 let new = self.make_keys();
                 let proof = new
                     .signing
@@ -353,17 +433,21 @@ impl SimHost {
                     return Err(format!(
                         "there is no key {} on this node",
                         handle.signing.key_id()
-                    ));
+                    )
+                    .into());
                 }
+                effects.next()?;
                 self.keep_keys(|kept| kept == handle);
                 Ok(Done::Plain)
             }
             Task::ReadServerId => Ok(Done::ServerId(self.server.id)),
             Task::StoreBootstrap(answer) => {
+                effects.next()?;
                 self.bootstrap = Some(Arc::clone(answer));
                 Ok(Done::Plain)
             }
             Task::DropToken => {
+                effects.next()?;
                 self.token_dropped = true;
                 Ok(Done::Plain)
             }
@@ -376,44 +460,60 @@ impl SimHost {
                     self.open_one(token)
                         .ok_or_else(|| format!("k3s.{name} in bootstrap.json does not open"))?;
                 }
+                effects.next()?;
                 self.k3s_configured = true;
                 Ok(Done::Plain)
             }
             Task::StartK3s => {
                 if !self.k3s_configured {
-                    return Err(NO_CONFIG.to_owned());
+                    return Err(NO_CONFIG.into());
                 }
+                effects.next()?;
+                self.k3s_enabled = true;
                 if self.k3s == K3s::Stopped {
                     self.start_k3s(now);
                 }
                 Ok(Done::Plain)
             }
-            Task::StopK3s { .. } => {
-                self.k3s = K3s::Stopped;
-                self.cluster().withdraw(&self.server.node);
+            Task::StopK3s(what_for) => {
+                match what_for {
+                    StopFor::Restore {
+                        snapshot,
+                        source,
+                        token_hash,
+                    } => {
+                        self.restorable(snapshot, source)?;
+                        self.is_token_of(token_hash.as_deref())?;
+                    }
+                    StopFor::Rejoin(params) => self.joinable(params)?,
+                }
+                effects.next()?;
+                self.stop_k3s();
                 Ok(Done::Plain)
             }
             Task::RestartK3s => {
                 if !self.k3s_configured {
-                    return Err(NO_CONFIG.to_owned());
+                    return Err(NO_CONFIG.into());
                 }
+                effects.next()?;
                 self.start_k3s(now);
                 Ok(Done::Plain)
             }
-            Task::WaitApi => match self.cluster().is_up() {
+            Task::WaitApi => match self.cluster().is_served_by(&self.server.node) {
                 true => Ok(Done::Plain),
-                false => Err(ApiDown.to_string()),
+                false => Err(ApiDown.into()),
             },
             Task::WriteSecrets(Secrets::Bootstrap) => {
                 let bootstrap = Arc::clone(self.bootstrap.as_ref().ok_or(NO_BOOTSTRAP)?);
-                self.write_secrets(&bootstrap.secrets)
+                self.write_secrets(&bootstrap.secrets, effects)
             }
-            Task::WriteSecrets(Secrets::Document(secrets)) => self.write_secrets(secrets),
+            Task::WriteSecrets(Secrets::Document(secrets)) => self.write_secrets(secrets, effects),
             Task::WriteDropIns(wanted) => {
                 let mut next = wanted.clone();
                 if next.ingress_mode.is_none() {
                     next.ingress_mode = self.drop_ins.as_ref().and_then(|d| d.ingress_mode.clone());
                 }
+                effects.next()?;
                 // k3s reads its configuration when it starts, so a running one has the old one until then.
                 if self.drop_ins.as_ref() != Some(&next) && self.k3s != K3s::Stopped {
                     self.restart_pending = true;
@@ -424,19 +524,20 @@ impl SimHost {
                 })
             }
             Task::SaveSnapshot { name } => {
-                let data = self.cluster().snapshot().map_err(|down| down.to_string())?;
+                let data = self.cluster().snapshot()?;
                 let full = format!("{name}-{}-{}", self.server.node, now.as_ms());
                 let full: SnapshotName = full.parse().map_err(|refused| format!("{refused}"))?;
+                effects.next()?;
                 self.local.insert(full.clone(), data.clone());
-                self.bucket.insert(full.clone(), data);
+                effects.next()?;
+                self.cluster().upload(full.clone(), data);
                 Ok(Done::SnapshotSaved { name: full })
             }
             Task::ConfirmSnapshot { name, s3 } => {
                 self.bucket_opens(s3)?;
-                let data = self
-                    .bucket
-                    .get(name)
-                    .ok_or("the bucket has no object of that name")?;
+                let cluster = self.cluster();
+                let data =
+                    (cluster.in_bucket(name)).ok_or("the bucket has no object of that name")?;
                 let bytes = format!("{data:?}");
                 Ok(Done::SnapshotConfirmed {
                     size: bytes.len() as u64,
@@ -446,39 +547,198 @@ impl SimHost {
             }
             Task::ResetRestore { snapshot, source } => {
                 let data = self.restorable(snapshot, source)?;
+                let operation = operation(record).ok_or("only an operation resets a cluster")?;
+                // A reboot may have started it since.
+                self.stop_k3s();
+                if self.cluster().is_served_beside(&self.server.node) {
+                    return Err("k3s still runs on another server".into());
+                }
+                effects.next()?;
+                self.resets.insert(operation.clone(), Reset::Begun);
+                effects.next()?;
                 self.cluster()
                     .reset_to(data)
                     .map_err(|node| format!("k3s still runs on {node}"))?;
-                if let Some(operation) = operation(record) {
-                    self.resets.insert(operation.clone(), Reset::Complete);
-                }
+                self.resets.insert(operation.clone(), Reset::Complete);
                 Ok(Done::Plain)
             }
             Task::ForgetStaleNodes { .. } => {
                 let own = self.server.node.clone();
-                let forgotten = self
-                    .cluster()
-                    .forget_stale(&own)
-                    .map_err(|down| down.to_string())?;
+                effects.next()?;
+                let forgotten = self.cluster().forget_stale(&own)?;
                 Ok(Done::NodesForgotten(forgotten))
+            }
+            Task::EnsureAccount(account) => {
+                effects.next()?;
+                self.cluster().ensure_account(account)?;
+                Ok(Done::Plain)
+            }
+            Task::RequestToken {
+                account,
+                lifetime_seconds,
+                seal_to,
+            } => {
+                let mut rng = self.chance();
+                let token = format!("{TOKEN_MARK}-{:016x}", self.server.key_seed ^ self.drawn);
+                let hash = Sha256Hex::of(token.as_bytes());
+                let ends_at = now.plus_ms(lifetime_seconds.saturating_mul(1000));
+                effects.next()?;
+                if !self.cluster().issue_token(account, hash, now, ends_at)? {
+                    return Err(format!("there is no ServiceAccount {account}").into());
+                }
+                Ok(Done::TokenIssued {
+                    token: seal(seal_to, token.as_bytes(), &mut rng),
+                    lifetime_seconds: *lifetime_seconds,
+                })
+            }
+            Task::SealKubeconfig { token, recipient } => {
+                let token = self.open_one(token).ok_or("the token does not open")?;
+                let mut rng = self.chance();
+                let mut kubeconfig = format!(
+                    "apiVersion: v1\nkind: Config\nclusters:\n- name: pbx\n  cluster:\n    server: https://{}:6443\n\
+                     users:\n- name: pbx\n  user:\n    token: ",
+                    self.server.node
+                )
+                .into_bytes();
+                kubeconfig.extend_from_slice(token.expose());
+                let kubeconfig = Secret::from(kubeconfig);
+                Ok(Done::KubeconfigSealed(seal(
+                    recipient,
+                    kubeconfig.expose(),
+                    &mut rng,
+                )))
+            }
+            Task::ListAccounts => Ok(Done::Accounts(self.cluster().accounts()?)),
+            Task::DeleteAccounts(names) => {
+                for name in names {
+                    effects.next()?;
+                    self.cluster().delete_account(name)?;
+                }
+                Ok(Done::Plain)
+            }
+            Task::ListBucket(s3) => {
+                let key = self.open_one(&s3.access_key);
+                let (Some(key), Some(_)) = (key, self.open_one(&s3.secret_key)) else {
+                    return Err("the keys of the bucket do not open".into());
+                };
+                let objects = self.cluster().list_bucket(Sha256Hex::of(key.expose()))?;
+                Ok(Done::BucketListed { objects })
+            }
+            Task::CollectDiagnostics => Ok(Done::Collected(diagnostics::bundle(
+                Section::ALL.map(|section| (section, self.section(section))),
+            ))),
+            Task::ClearDatastore(params) => {
+                let operation = operation(record).ok_or("only an operation clears a datastore")?;
+                self.joinable(params)?;
+                // A reboot may have started it since.
+                self.stop_k3s();
+                effects.next()?;
+                self.joins = Some(params.server_url.clone());
+                effects.next()?;
+                self.has_datastore = false;
+                self.set_aside.insert(operation.clone());
+                Ok(Done::Plain)
+            }
+            Task::Cordon(node) => {
+                effects.next()?;
+                let pods = self.cluster().cordon(node)?;
+                let pods = pods.ok_or_else(|| format!("there is no Node {node}"))?;
+                Ok(Done::Cordoned { pods })
+            }
+            Task::Evict(node) => {
+                loop {
+                    let Some(pod) = self.cluster().next_to_evict(node)? else {
+                        break;
+                    };
+                    effects.next()?;
+                    self.cluster().evict(node, &pod)?;
+                }
+                let left = self.cluster().pods(node);
+                Ok(Done::Evicted { left })
+            }
+            Task::ConfirmGone { node, silent_ms } => {
+                let since = now.as_ms().saturating_sub(*silent_ms);
+                let uid = self.cluster().silent(node, Monotonic::from_ms(since))?;
+                Ok(Done::Gone { uid })
+            }
+            Task::DeleteNode { node, uid } => {
+                effects.next()?;
+                self.cluster().delete_node(node, uid)?;
+                Ok(Done::Plain)
             }
         }
     }
 
+    /// What a section of a diagnostic bundle has here. k3s says a token now and then; it must not get into a bundle.
+    fn section(&self, section: Section) -> Vec<LogLine> {
+        let lines = match section {
+            Section::Versions => vec![
+                format!("k3s {}", self.server.k3s_version),
+                format!("image {}", self.server.boot.entry),
+            ],
+            Section::Units => vec![format!("k3s.service {:?}", self.k3s)],
+            Section::K3sLog => vec![
+                format!(
+                    "level=info msg=\"Starting k3s {}\"",
+                    self.server.k3s_version
+                ),
+                format!("level=info msg=\"server token is {TOKEN_MARK}\""),
+            ],
+            Section::AgentLog => vec![format!("{} waits for the next sync", self.server.node)],
+        };
+        lines.into_iter().map(LogLine::new).collect()
+    }
+
+    /// Whether the node's token has this hash, as k3s writes it: the first 12 hex digits of SHA-256.
+    fn is_token_of(&self, hash: Option<&str>) -> Result<(), String> {
+        let Some(wanted) = hash else { return Ok(()) };
+        let bootstrap = self.bootstrap.as_ref().ok_or(NO_BOOTSTRAP)?;
+        let token = self.open_one(&bootstrap.k3s.token);
+        let token = token.ok_or("k3s.token in bootstrap.json does not open")?;
+        let hash = Sha256Hex::of(token.expose()).to_string();
+        if hash.starts_with(wanted) && wanted.len() == 12 {
+            Ok(())
+        } else {
+            Err("the snapshot was taken with another token than this node's".to_owned())
+        }
+    }
+
+    /// Whether a server stands that this one can join.
+    fn joinable(&self, params: &ServerRejoinParams) -> Result<(), String> {
+        if self.open_one(&params.token).is_none() {
+            return Err("the token does not open".to_owned());
+        }
+        match self.cluster().is_served_beside(&self.server.node) {
+            true => Ok(()),
+            false => Err(format!("nothing answers at {}", params.server_url)),
+        }
+    }
+
+    fn stop_k3s(&mut self) {
+        self.k3s = K3s::Stopped;
+        self.cluster().withdraw(&self.server.node);
+    }
+
+    /// A stream of draws that was never used before.
+    fn chance(&mut self) -> ChaCha20Rng {
+        self.drawn += 1;
+        let mut hash = Sha256::new();
+        hash.update(b"host chance");
+        hash.update(self.server.key_seed.to_le_bytes());
+        hash.update(self.drawn.to_le_bytes());
+        ChaCha20Rng::from_seed(hash.finalize().into())
+    }
+
     fn restorable(&self, snapshot: &SnapshotName, source: &RestoreSource) -> Result<Data, String> {
         let (place, found) = match source {
-            RestoreSource::Local => ("this node", self.local.get(snapshot)),
+            RestoreSource::Local => ("this node", self.local.get(snapshot).cloned()),
             RestoreSource::S3(bucket) => {
                 self.bucket_opens(bucket)?;
-                ("the bucket", self.bucket.get(snapshot))
+                let found = self.cluster().in_bucket(snapshot).cloned();
+                ("the bucket", found)
             }
         };
-        if self.k3s != K3s::Stopped {
-            return Err("k3s still runs".to_owned());
-        }
-        found
-            .cloned()
-            .ok_or_else(|| format!("there is no snapshot {snapshot} on {place}"))
+        found.ok_or_else(|| format!("there is no snapshot {snapshot} on {place}"))
     }
 
     fn bucket_opens(&self, bucket: &Bucket) -> Result<(), String> {
@@ -492,7 +752,11 @@ impl SimHost {
         }
     }
 
-    fn write_secrets(&mut self, secrets: &BootstrapSecrets) -> Result<Done, String> {
+    fn write_secrets(
+        &mut self,
+        secrets: &BootstrapSecrets,
+        effects: &mut Effects,
+    ) -> Result<Done, Undone> {
         let (hcloud, s3) = match &self.opened {
             Some(opened) if opened.sealed == *secrets => (opened.hcloud, opened.s3),
             _ => {
@@ -511,9 +775,8 @@ impl SimHost {
             ("kube-system/hcloud", hcloud),
             ("kube-system/pbx-etcd-s3", s3),
         ] {
-            cluster
-                .write_secret(name, content)
-                .map_err(|down| down.to_string())?;
+            effects.next()?;
+            cluster.write_secret(name, content)?;
         }
         Ok(Done::Plain)
     }
@@ -567,17 +830,32 @@ impl SimHost {
 
     fn start_k3s(&mut self, now: Monotonic) {
         self.restart_pending = false;
-        self.k3s = K3s::Up {
+        if self.joins.is_some() && !self.has_datastore {
+            self.k3s = K3s::Joining;
+            self.pass_time(now);
+        } else {
+            self.has_datastore = true;
+            self.k3s = self.coming_up(now);
+        }
+    }
+
+    fn coming_up(&self, now: Monotonic) -> K3s {
+        K3s::Up {
             api_at: now.plus_ms(self.server.costs.api_ready_ms),
-        };
+        }
     }
 
     /// What happens by itself: a k3s that was started serves once it is ready, and its kubelet reports.
     fn pass_time(&mut self, now: Monotonic) -> ApiState {
+        let coming_up = self.coming_up(now);
         let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         match self.k3s {
             K3s::Up { api_at } if api_at <= now => cluster.serve(&self.server.node, now),
-            K3s::Up { .. } | K3s::Stopped => {}
+            K3s::Joining if cluster.is_served_beside(&self.server.node) => {
+                self.has_datastore = true;
+                self.k3s = coming_up;
+            }
+            K3s::Up { .. } | K3s::Joining | K3s::Stopped => {}
         }
         if cluster.is_up() {
             ApiState::Up
@@ -592,6 +870,9 @@ impl SimHost {
 }
 
 const NO_CONFIG: &str = "k3s.service failed: there is no config.yaml";
+/// What every token of a simulated cluster begins with, to be looked for where none may be.
+pub const TOKEN_MARK: &str = "canary-account-token";
+
 const NO_BOOTSTRAP: &str = "there is no bootstrap.json";
 
 fn operation(record: &StepRecord) -> Option<&OperationId> {
@@ -603,10 +884,10 @@ fn operation(record: &StepRecord) -> Option<&OperationId> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::pbx::operation::Step;
-    use protocol::seal::seal;
+    use agent_core::pbx::task::{Account, AccountName, SubjectHash};
+    use protocol::pbx::operation::{Role, Step};
+    use protocol::time::Timestamp;
     use rand_chacha::ChaCha8Rng;
-    use rand_chacha::rand_core::SeedableRng as _;
 
     use super::*;
 
@@ -620,9 +901,12 @@ mod tests {
 
     impl Lab {
         fn new() -> Self {
-            let cluster = Arc::default();
+            Self::of(Arc::default(), "fsn1-server-1")
+        }
+
+        fn of(cluster: Arc<Mutex<SimCluster>>, node: &str) -> Self {
             let server = Server {
-                node: "fsn1-server-1".parse().unwrap(),
+                node: node.parse().unwrap(),
                 id: ServerId(42),
                 boot: BootReport {
                     image_sha256: Sha256Hex::of(b"image"),
@@ -642,14 +926,18 @@ mod tests {
         /// A server that was enrolled: keys, bootstrap, k3s that answers.
         fn enrolled() -> Self {
             let mut lab = Self::new();
-            let keys = lab.keys(KeySlot::First);
-            let sealed = lab.secrets(&keys);
-            lab.run(Task::StoreBootstrap(Arc::new(bootstrap(sealed))))
+            lab.enroll();
+            lab
+        }
+
+        fn enroll(&mut self) {
+            let keys = self.keys(KeySlot::First);
+            let sealed = self.secrets(&keys);
+            self.run(Task::StoreBootstrap(Arc::new(bootstrap(sealed))))
                 .unwrap();
             for task in [Task::WriteK3sConfig, Task::StartK3s, Task::WaitApi] {
-                lab.run(task).unwrap();
+                self.run(task).unwrap();
             }
-            lab
         }
 
         fn run(&mut self, task: Task) -> Result<Done, String> {
@@ -660,9 +948,10 @@ mod tests {
                 .map_err(|failure| failure.message)
         }
 
-        fn crash_in(&mut self, task: &Task, leftover: Leftover) {
+        fn crash_in(&mut self, task: &Task, effects: u32, fall: Fall) {
             let record = record(task);
             self.host.begin(&record, task, self.now);
+            let leftover = Leftover { effects, fall };
             self.host.interrupt(&record, task, leftover, self.now);
         }
 
@@ -710,6 +999,7 @@ mod tests {
     fn record(task: &Task) -> StepRecord {
         let step = match task {
             Task::ResetRestore { .. } => Step::ResetRestore,
+            Task::ClearDatastore(_) => Step::ClearDatastore,
             _ => Step::Save,
         };
         StepRecord {
@@ -721,8 +1011,12 @@ mod tests {
         }
     }
 
-    fn stop() -> Task {
-        Task::StopK3s { token_hash: None }
+    fn stop(snapshot: &SnapshotName) -> Task {
+        Task::StopK3s(StopFor::Restore {
+            snapshot: snapshot.clone(),
+            source: RestoreSource::Local,
+            token_hash: None,
+        })
     }
 
     #[test]
@@ -744,7 +1038,8 @@ mod tests {
                 .secret("kube-system/pbx-etcd-s3")
                 .is_some()
         );
-        lab.run(stop()).unwrap();
+        let snapshot = lab.snapshot();
+        lab.run(stop(&snapshot)).unwrap();
         assert_eq!(
             lab.run(Task::WriteSecrets(Secrets::Bootstrap)),
             Err(ApiDown.to_string())
@@ -798,8 +1093,36 @@ mod tests {
         ));
     }
 
+    // R37: nothing is stopped for a restore that cannot be.
     #[test]
-    fn a_restore_needs_a_snapshot_and_a_k3s_that_is_stopped() {
+    fn k3s_is_stopped_only_for_a_snapshot_that_is_there_and_of_this_token() {
+        let mut lab = Lab::enrolled();
+        let snapshot = lab.snapshot();
+        let stop_with = |hash: &str| {
+            Task::StopK3s(StopFor::Restore {
+                snapshot: snapshot.clone(),
+                source: RestoreSource::Local,
+                token_hash: Some(hash.to_owned()),
+            })
+        };
+        let missing: SnapshotName = "weekly".parse().unwrap();
+        let right = Sha256Hex::of(b"hcloud").to_string();
+        let refused = [
+            (stop(&missing), "no snapshot weekly"),
+            (stop_with("0123456789ab"), "another token"),
+            (stop_with(&right[..11]), "another token"),
+        ];
+        for (task, expected) in refused {
+            let why = lab.run(task).unwrap_err();
+            assert!(why.contains(expected), "{why}");
+            assert_eq!(lab.host.observe(lab.now).k3s.unit, UnitState::Active);
+        }
+        lab.run(stop_with(&right[..12])).unwrap();
+        assert_eq!(lab.host.observe(lab.now).k3s.unit, UnitState::Inactive);
+    }
+
+    #[test]
+    fn a_restore_sets_the_data_back_and_stops_a_k3s_that_a_reboot_has_started() {
         let mut lab = Lab::enrolled();
         let snapshot = lab.snapshot();
         lab.run(Task::WriteSecrets(Secrets::Bootstrap)).unwrap();
@@ -807,23 +1130,17 @@ mod tests {
             snapshot: name.clone(),
             source: RestoreSource::Local,
         };
-        assert_eq!(
-            lab.run(restore(&snapshot)),
-            Err("k3s still runs".to_owned())
-        );
-        lab.run(stop()).unwrap();
         let missing: SnapshotName = "weekly".parse().unwrap();
-        assert!(
-            lab.run(restore(&missing))
-                .unwrap_err()
-                .contains("no snapshot weekly")
-        );
-        assert_eq!(
-            lab.host
-                .probe(&record(&restore(&missing)), &restore(&missing)),
-            Evidence::NotStarted
-        );
+        let why = lab.run(restore(&missing)).unwrap_err();
+        assert!(why.contains("no snapshot weekly"), "{why}");
+        let record = record(&restore(&missing));
+        let evidence = lab.host.probe(&record, &restore(&missing));
+        assert_eq!(evidence, Evidence::NotStarted);
+        lab.run(stop(&snapshot)).unwrap();
+        lab.host.fall(Fall::Power, lab.now);
+        assert_eq!(lab.host.observe(lab.now).k3s.unit, UnitState::Active);
         lab.run(restore(&snapshot)).unwrap();
+        assert_eq!(lab.host.observe(lab.now).k3s.unit, UnitState::Inactive);
         lab.run(Task::StartK3s).unwrap();
         lab.run(Task::WaitApi).unwrap();
         let secret = lab.cluster.lock().unwrap().secret("kube-system/hcloud");
@@ -835,27 +1152,165 @@ mod tests {
 
     #[test]
     fn a_crash_inside_a_restore_leaves_what_a_probe_can_tell() {
+        let unclear = Evidence::Unclear(
+            "the unit of the reset has run, and there is no result of it".to_owned(),
+        );
         let rows = [
-            (Leftover::Nothing, Evidence::NotStarted),
-            (
-                Leftover::Half,
-                Evidence::Unclear(
-                    "the unit of the reset has run, and there is no result of it".to_owned(),
-                ),
-            ),
-            (Leftover::Everything, Evidence::Completed(Done::Plain)),
+            (0, Evidence::NotStarted),
+            (1, unclear),
+            (2, Evidence::Completed(Done::Plain)),
         ];
-        for (leftover, expected) in rows {
+        for ((effects, expected), fall) in
+            rows.into_iter()
+                .zip([Fall::Program, Fall::Power, Fall::Power])
+        {
             let mut lab = Lab::enrolled();
             let snapshot = lab.snapshot();
-            lab.run(stop()).unwrap();
+            lab.run(stop(&snapshot)).unwrap();
             let restore = Task::ResetRestore {
                 snapshot,
                 source: RestoreSource::Local,
             };
-            lab.crash_in(&restore, leftover);
+            lab.crash_in(&restore, effects, fall);
             assert_eq!(lab.host.probe(&record(&restore), &restore), expected);
         }
+    }
+
+    /// Two servers of a cluster, and what the first needs to join the second again.
+    fn two_servers() -> (Lab, Lab, Box<ServerRejoinParams>) {
+        let mut one = Lab::enrolled();
+        let keys = one.keys(KeySlot::First);
+        let mut other = Lab::of(Arc::clone(&one.cluster), "fsn1-server-2");
+        other.enroll();
+        let token = one.secrets(&keys).hcloud_token;
+        let server_url = "https://10.0.0.2:6443".to_owned();
+        (
+            one,
+            other,
+            Box::new(ServerRejoinParams { server_url, token }),
+        )
+    }
+
+    // rules OP-12, OPS-4: the joining is configured before the datastore goes, and what was set aside is the evidence.
+    #[test]
+    fn a_crash_inside_a_clearing_founds_no_cluster_and_leaves_what_a_probe_can_tell() {
+        let rows = [
+            (0, Evidence::NotStarted),
+            (1, Evidence::NotStarted),
+            (2, Evidence::Completed(Done::Plain)),
+        ];
+        for (effects, expected) in rows {
+            let (mut lab, mut other, params) = two_servers();
+            lab.run(Task::StopK3s(StopFor::Rejoin(params.clone())))
+                .unwrap();
+            let clear = Task::ClearDatastore(params);
+            lab.crash_in(&clear, effects, Fall::Power);
+            // The power cut has started k3s, beside a server that stands.
+            assert_eq!(lab.host.probe(&record(&clear), &clear), expected);
+            lab.host.fall(Fall::Power, lab.now);
+            other.host.fall(Fall::Power, lab.now);
+            let is_joining = lab.host.observe(lab.now).k3s.unit == UnitState::Activating;
+            assert!(
+                !is_joining,
+                "it has a datastore by now, its own or the other's"
+            );
+        }
+        let (mut lab, _, params) = two_servers();
+        let clear = Task::ClearDatastore(params);
+        lab.host.has_datastore = false;
+        let evidence = lab.host.probe(&record(&clear), &clear);
+        assert!(matches!(evidence, Evidence::Unclear(_)), "{evidence:?}");
+    }
+
+    #[test]
+    fn a_server_stops_for_a_rejoin_only_while_another_one_stands_and_then_waits_for_it() {
+        let (mut lab, mut other, params) = two_servers();
+        lab.run(Task::StopK3s(StopFor::Rejoin(params.clone())))
+            .unwrap();
+        lab.run(Task::ClearDatastore(params.clone())).unwrap();
+        other.host.stop_k3s();
+        lab.run(Task::StartK3s).unwrap();
+        assert_eq!(lab.host.observe(lab.now).k3s.unit, UnitState::Activating);
+        assert!(lab.run(Task::WaitApi).is_err());
+        other.run(Task::StartK3s).unwrap();
+        other.run(Task::WaitApi).unwrap();
+        lab.now = other.now;
+        assert_eq!(lab.host.observe(lab.now).k3s.unit, UnitState::Active);
+        lab.run(Task::WaitApi).unwrap();
+
+        let mut alone = Lab::enrolled();
+        let why = alone
+            .run(Task::StopK3s(StopFor::Rejoin(params)))
+            .unwrap_err();
+        assert!(
+            why.contains("open") || why.contains("nothing answers"),
+            "{why}"
+        );
+        assert_eq!(alone.host.observe(alone.now).k3s.unit, UnitState::Active);
+    }
+
+    // rule OP-7: a token leaves the host sealed, works while its account is there, and ends with it or with its time.
+    #[test]
+    fn a_token_ends_with_its_account_even_if_one_of_the_same_name_comes_back() {
+        let mut lab = Lab::enrolled();
+        let keys = lab.keys(KeySlot::First);
+        let account = Account {
+            name: AccountName {
+                subject: SubjectHash::of("ann@example.com"),
+                role: Role::Edit,
+            },
+            asked_at: Timestamp::from_unix_ms(1),
+        };
+        let request = Task::RequestToken {
+            account: account.name.clone(),
+            lifetime_seconds: 600,
+            seal_to: keys.sealing,
+        };
+        assert!(
+            lab.run(request.clone())
+                .unwrap_err()
+                .contains("no ServiceAccount")
+        );
+        let ensure = Task::EnsureAccount(account.clone());
+        lab.run(ensure.clone()).unwrap();
+        let Done::TokenIssued { token, .. } = lab.run(request).unwrap() else {
+            panic!("another answer");
+        };
+        let works = |lab: &Lab, after_seconds: u64| {
+            let cluster = lab.cluster.lock().unwrap();
+            cluster.tokens_that_work(lab.now.plus_ms(after_seconds * SECOND))
+        };
+        assert_eq!((works(&lab, 599), works(&lab, 600)), (1, 0));
+
+        let asker = SealingSecretKey::from_seed([5; 32]);
+        let seal = Task::SealKubeconfig {
+            token,
+            recipient: asker.public(),
+        };
+        let Done::KubeconfigSealed(sealed) = lab.run(seal).unwrap() else {
+            panic!("another answer");
+        };
+        let kubeconfig = asker.open(&sealed).unwrap();
+        assert!(kubeconfig.expose_text().unwrap().contains(TOKEN_MARK));
+
+        let deletes = Task::DeleteAccounts(vec![account.name]);
+        lab.run(deletes.clone()).unwrap();
+        assert_eq!(works(&lab, 0), 0);
+        lab.run(deletes).unwrap();
+        lab.run(ensure).unwrap();
+        assert_eq!(works(&lab, 0), 0, "the new account has another UID");
+    }
+
+    // rule OP-11: k3s has said its token, and the bundle does not.
+    #[test]
+    fn a_bundle_of_a_node_holds_no_token() {
+        let mut lab = Lab::enrolled();
+        let Done::Collected(collected) = lab.run(Task::CollectDiagnostics).unwrap() else {
+            panic!("another answer");
+        };
+        let text = crate::trace::text_of(&collected.bundle);
+        assert!(text.contains("k3s v1.34.1+k3s1"), "{text}");
+        assert!(!text.contains(TOKEN_MARK), "{text}");
     }
 
     #[test]
@@ -864,7 +1319,9 @@ mod tests {
         let snapshot = Task::SaveSnapshot {
             name: "nightly".parse().unwrap(),
         };
-        lab.crash_in(&snapshot, Leftover::Nothing);
+        lab.crash_in(&snapshot, 0, Fall::Program);
+        assert_eq!(lab.host.observe(lab.now).k3s.api, ApiState::Up);
+        lab.crash_in(&snapshot, 0, Fall::Power);
         assert_eq!(lab.host.observe(lab.now).k3s.api, ApiState::Down);
         let later = lab.now.plus_ms(Costs::default().api_ready_ms);
         assert_eq!(lab.host.observe(later).k3s.api, ApiState::Up);
@@ -878,7 +1335,8 @@ mod tests {
             snapshot_retention: retention,
             ingress_mode: None,
         };
-        lab.run(stop()).unwrap();
+        let snapshot = lab.snapshot();
+        lab.run(stop(&snapshot)).unwrap();
         lab.run(Task::WriteDropIns(drop_ins(14))).unwrap();
         assert!(
             !lab.host.observe(lab.now).restart_pending,
@@ -918,9 +1376,9 @@ mod tests {
         let ready = ends.plus_ms(costs.api_ready_ms);
         assert_eq!(lab.host.observe(ready).k3s.api, ApiState::Up);
 
-        for leftover in [Leftover::Nothing, Leftover::Half, Leftover::Everything] {
+        for (effects, fall) in [(0, Fall::Program), (0, Fall::Power), (1, Fall::Program)] {
             let mut lab = Lab::enrolled();
-            lab.crash_in(&Task::RestartK3s, leftover);
+            lab.crash_in(&Task::RestartK3s, effects, fall);
             let ready = lab.now.plus_ms(costs.api_ready_ms);
             let seen = lab.host.observe(ready);
             assert_eq!((seen.k3s.api, seen.restart_pending), (ApiState::Up, false));

@@ -3,6 +3,7 @@
 //! An [`Event`] can be made by hand, so that a referee can be shown a run that must not happen; [`Tap`] makes them from what
 //! really goes through a machine. Nothing is judged here.
 
+use std::io::Read as _;
 use std::sync::Arc;
 
 use agent_core::journal::{Ledger as _, StepRecord, Work};
@@ -10,9 +11,11 @@ use agent_core::machine::{Action, Call, Evidence, Input, Ticket, Wake};
 use agent_core::note::Note;
 use agent_core::pbx::Agent;
 use agent_core::pbx::durable::Durable;
-use agent_core::pbx::task::Task;
+use agent_core::pbx::task::{Done, Task};
+use flate2::read::GzDecoder;
 use protocol::id::OperationId;
 use protocol::pbx::call::{AnswerBody, Refusal, Reply, Request};
+use protocol::pbx::operation::Bundle;
 
 /// Something that happened at an agent.
 #[derive(Debug, Clone)]
@@ -136,11 +139,16 @@ impl Tap {
                 else {
                     return;
                 };
-                if let Err(failure) = result {
-                    see(Event::Text {
+                match result {
+                    Err(failure) => see(Event::Text {
                         place: "a task's log",
                         text: format!("{failure:?}"),
-                    });
+                    }),
+                    Ok(Done::Collected(collected)) => see(Event::Text {
+                        place: "a diagnostic bundle",
+                        text: text_of(&collected.bundle),
+                    }),
+                    Ok(_) => {}
                 }
                 see(Event::Ended {
                     began,
@@ -196,7 +204,11 @@ impl Tap {
                     record: task.record().clone(),
                     moves_k3s: matches!(
                         **task,
-                        Task::StartK3s | Task::StopK3s { .. } | Task::RestartK3s
+                        Task::StartK3s
+                            | Task::StopK3s(_)
+                            | Task::RestartK3s
+                            | Task::ResetRestore { .. }
+                            | Task::ClearDatastore(_)
                     ),
                 };
                 self.performing = Some((*ticket, began.clone()));
@@ -243,6 +255,14 @@ impl Tap {
         self.shown.clone_from(&text);
         Some(text)
     }
+}
+
+/// What a diagnostic bundle holds, as text.
+pub(crate) fn text_of(bundle: &Bundle) -> String {
+    let mut bytes = Vec::new();
+    // What cannot be read is shown as far as it can.
+    let _ = GzDecoder::new(bundle.as_bytes()).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Whether a record is on this disk.

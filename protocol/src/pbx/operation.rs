@@ -846,6 +846,10 @@ open_words! {
         UnsealedSecret = "unsealed_secret",
         /// Nobody consented to this request (OP-11).
         NoConsent = "no_consent",
+        /// The key to seal to is weak (KEY-1).
+        InvalidKey = "invalid_key",
+        /// It would remove the agent's own node (OP-12).
+        OwnNode = "own_node",
         /// What the agent knew of the operation is gone.
         StateLost = "state_lost",
         /// It was resumed too often.

@@ -6,6 +6,7 @@
 //! Members that this program does not know are ignored, so that an older program can read what a newer one has written
 //! with the same schema; a newer schema is refused.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -14,9 +15,10 @@ use protocol::id::{
     AgentId, Generation, NodeName, OperationId, ReleaseVersion, ServerId, SnapshotName,
 };
 use protocol::pbx::operation::{
-    OperationEvent, OperationKind, OperationOffer, SnapshotSaveResult, Step,
+    DiagCollectResult, OperationEvent, OperationKind, OperationOffer, SnapshotSaveResult, Step,
 };
 use protocol::problem::ProblemCode;
+use protocol::seal::{Kubeconfig, Sealed};
 use protocol::sign::Signature;
 use protocol::time::Timestamp;
 use protocol::verified::SignedManifest;
@@ -24,7 +26,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::journal::{Ledger, StepRecord, Work};
+use crate::limits::REVOCATIONS_MAX;
 use crate::machine::KeyHandle;
+use crate::pbx::task::{AccountName, SubjectHash, Uid};
 
 /// The schema that this program writes, and the newest that it reads.
 pub const SCHEMA: u32 = 1;
@@ -70,6 +74,9 @@ pub struct Durable {
     /// The days on which this agent has run.
     #[serde(default)]
     pub days: Days,
+    /// Access that was revoked and must stay so, whatever a restore brings back (R60).
+    #[serde(default)]
+    pub revocations: Option<Box<Revocations>>,
 }
 
 impl Default for Durable {
@@ -89,6 +96,7 @@ impl Default for Durable {
             outbox: Vec::new(),
             undeliverable: Vec::new(),
             days: Days::default(),
+            revocations: None,
         }
     }
 }
@@ -294,8 +302,51 @@ pub enum StepData {
     },
     /// Of `cluster.restore`.
     ClusterRestore {
+        /// In `forget_stale_nodes`, once it was looked: revoked access that the snapshot has brought back.
+        #[serde(default)]
+        revoked: Option<Again>,
         /// After `forget_stale_nodes`: the nodes that did not come back.
         forgotten_nodes: Option<Vec<NodeName>>,
+    },
+    /// Of `access.issue`.
+    AccessIssue {
+        /// When it was asked for, by the portal's clock.
+        asked_at: Timestamp,
+        /// After `token`: the token, sealed to the agent's own key.
+        token: Option<Sealed>,
+        /// After `token`: when it ends, by the portal's clock.
+        expires_at: Option<Timestamp>,
+        /// After `seal`: the kubeconfig, sealed to whoever asked.
+        kubeconfig: Option<Sealed<Kubeconfig>>,
+    },
+    /// Of `access.revoke`.
+    AccessRevoke {
+        /// In `delete_sa`, once it was looked: what is to be deleted. A crash inside the deleting changes nothing of it.
+        accounts: Option<Vec<AccountName>>,
+    },
+    /// Of `s3.verify`.
+    S3Verify {
+        /// After `list_bucket`.
+        objects_seen: Option<u64>,
+    },
+    /// Of `diag.collect`.
+    DiagCollect {
+        /// After `collect`.
+        collected: Option<DiagCollectResult>,
+    },
+    /// Of `server.rejoin`, whose steps find out nothing.
+    ServerRejoin,
+    /// Of `node.drain`.
+    NodeDrain {
+        /// After `cordon`: what ran there, so that what a crash interrupts is told whole.
+        pods: Option<Vec<String>>,
+        /// After `evict`: what would not go.
+        left: Option<Vec<String>>,
+    },
+    /// Of `node.forget`.
+    NodeForget {
+        /// After `confirm_gone`.
+        gone: Option<Gone>,
     },
     /// Of `agent.rotate_key`.
     AgentRotateKey {
@@ -305,6 +356,63 @@ pub enum StepData {
         #[serde(default)]
         confirmed: bool,
     },
+}
+
+/// Revoked access that a restore has brought back (R60).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Again {
+    /// It is to be deleted.
+    Found(Vec<AccountName>),
+    /// It was.
+    Deleted(Vec<AccountName>),
+}
+
+/// What `confirm_gone` of `node.forget` has seen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gone {
+    /// The Node that was silent; none where there is no such Node.
+    pub uid: Option<Uid>,
+}
+
+/// Access that was revoked, by the portal's clock: an account that was asked for before is revoked.
+///
+/// Bounded: of more than [`REVOCATIONS_MAX`] people the oldest revocation is widened to everyone who was given access
+/// before it. So forgetting takes access away and never gives it back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Revocations {
+    /// Everyone's, up to then.
+    #[serde(default)]
+    everyone: Option<Timestamp>,
+    /// One person's, up to then.
+    #[serde(default)]
+    subjects: BTreeMap<SubjectHash, Timestamp>,
+}
+
+impl Revocations {
+    /// One person's access, up to now.
+    pub fn revoke(&mut self, subject: SubjectHash, now: Timestamp) {
+        self.subjects.insert(subject, now);
+        if self.subjects.len() > REVOCATIONS_MAX
+            && let Some((oldest, at)) = self.subjects.iter().min_by_key(|(_, at)| **at)
+        {
+            let (oldest, at) = (oldest.clone(), *at);
+            self.subjects.remove(&oldest);
+            self.everyone = self.everyone.max(Some(at));
+        }
+    }
+
+    /// Everyone's access, up to now.
+    pub fn revoke_everyone(&mut self, now: Timestamp) {
+        self.everyone = self.everyone.max(Some(now));
+        self.subjects.retain(|_, at| *at > now);
+    }
+
+    /// Whether access that was asked for then is revoked.
+    pub fn include(&self, subject: &SubjectHash, asked_at: Timestamp) -> bool {
+        let until = self.subjects.get(subject).copied().max(self.everyone);
+        until.is_some_and(|until| asked_at <= until)
+    }
 }
 
 /// New keys, before they are confirmed.
@@ -373,4 +481,40 @@ pub struct Days {
     pub seen: u32,
     /// The last of them, in days since 1970.
     pub last: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // R60: what is forgotten takes access away, and gives none back.
+    #[test]
+    fn of_too_many_revocations_the_oldest_is_widened_to_everyone() {
+        let at = |seconds: i64| Timestamp::from_unix_ms(seconds * 1000);
+        let mut revocations = Revocations::default();
+        for number in 0..=REVOCATIONS_MAX {
+            let subject = SubjectHash::of(&format!("person {number}"));
+            revocations.revoke(subject, at(100 + i64::try_from(number).unwrap()));
+        }
+        let stranger = SubjectHash::of("somebody else");
+        let second = SubjectHash::of("person 1");
+        let rows = [
+            (&stranger, 99, true),
+            (&stranger, 100, true),
+            (&stranger, 101, false),
+            (&second, 101, true),
+            (&second, 102, false),
+        ];
+        for (subject, asked_at, expected) in rows {
+            assert_eq!(
+                revocations.include(subject, at(asked_at)),
+                expected,
+                "{asked_at}"
+            );
+        }
+        revocations.revoke_everyone(at(5_000));
+        assert!(revocations.include(&stranger, at(5_000)));
+        assert!(!revocations.include(&second, at(5_001)));
+        assert_eq!(revocations.subjects.len(), 0);
+    }
 }

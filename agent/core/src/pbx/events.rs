@@ -17,7 +17,7 @@ use protocol::time::Timestamp;
 
 use super::durable::{Durable, FinishedOperation, Outbox, Undeliverable};
 use super::shared::Shared;
-use crate::limits::{FINISHED_DAYS_MAX, FINISHED_MAX};
+use crate::limits::{FINISHED_DAYS_MAX, FINISHED_MAX, FINISHED_RESULT_BYTES_MAX};
 use crate::machine::LogLine;
 use crate::note::Note;
 
@@ -169,6 +169,7 @@ fn write_end(shared: &mut Shared, offer: &OperationOffer, sequence: u64, end: En
     });
     let surplus = finished.len().saturating_sub(FINISHED_MAX);
     finished.drain(..surplus);
+    forget_large_results(finished);
     finished.shrink_to_fit();
     shared.note(Note::OperationEnded {
         operation: offer.id.clone(),
@@ -176,6 +177,24 @@ fn write_end(shared: &mut Shared, offer: &OperationOffer, sequence: u64, end: En
         state: state_of(end.state),
         reason: end.reason,
     });
+}
+
+/// Results are kept up to a number of bytes, the last ones: a bundle of diagnostics is large, and 30 days are long. What
+/// an operation came to stays known; the portal has had the rest, or it lies in the outbox.
+fn forget_large_results(finished: &mut [FinishedOperation]) {
+    let mut room = FINISHED_RESULT_BYTES_MAX;
+    for FinishedOperation { end, .. } in finished.iter_mut().rev() {
+        let bytes = end.result.as_ref().map_or(0, |result| result.get().len());
+        match room.checked_sub(bytes) {
+            Some(left) => room = left,
+            None => {
+                end.result = None;
+                end.message = Some(format!(
+                    "the result was reported; its {bytes} bytes are not kept"
+                ));
+            }
+        }
+    }
 }
 
 /// An operation that has ended is asked for again: answered with what was recorded, unless the answer is on its way, or is

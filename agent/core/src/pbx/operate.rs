@@ -14,8 +14,8 @@ use super::durable::{RunningOperation, StepData};
 use super::events::{self, End};
 use super::pace::{RequestRefused, Tries};
 use super::rotate::{self, Accepted};
-use super::shared::{Conditions, Shared};
-use super::steps::{self, Doing};
+use super::shared::Shared;
+use super::steps::{self, Doing, Failure, Progress};
 use super::task::{Done, Task};
 use crate::journal::{AfterProbe, Recorded, Resume, StepRecord, Work, after_probe, found_started};
 use crate::limits::RESUMES_MAX;
@@ -35,7 +35,7 @@ pub(super) struct Operate {
 }
 
 /// Whether an offer is begun: with its first step, or how it is answered instead (OPS-5, OPS-6, OPS-10).
-fn admit(offer: &OperationOffer, conditions: Option<Conditions>) -> Result<(Step, StepData), End> {
+fn admit(offer: &OperationOffer, shared: &Shared) -> Result<(Step, StepData), End> {
     let params = offer.params().map_err(|refusal| {
         let why = refusal.to_string();
         match refusal {
@@ -44,11 +44,10 @@ fn admit(offer: &OperationOffer, conditions: Option<Conditions>) -> Result<(Step
             ParamsRefusal::Shape { .. } => End::failed(why, None),
         }
     })?;
-    let Some((data, first)) = steps::begin(&params).zip(offer.kind.steps().first()) else {
-        let why = format!("this agent does not perform {} yet", offer.kind);
-        return Err(End::unsupported(why));
-    };
-    let api_is_up = conditions.is_some_and(|conditions| conditions.api_is_up);
+    let data = steps::begin(offer, &params, &shared.facts, shared.time())?;
+    let first = offer.kind.steps().first();
+    let first = first.expect("a kind whose parameters were read has steps");
+    let api_is_up = shared.conditions.is_some_and(|seen| seen.api_is_up);
     if !api_is_up && !offer.kind.runs_without_api() {
         let why = "the Kubernetes API is down".to_owned();
         return Err(End::refused(why, Reason::ApiDown));
@@ -85,7 +84,7 @@ impl Operate {
             return;
         }
         self.changed = None;
-        match admit(offer, shared.conditions) {
+        match admit(offer, shared) {
             Ok((first, data)) => self.begin(shared, offer, first, data),
             Err(end) => events::end_unbegun(shared, offer, end),
         }
@@ -111,6 +110,10 @@ impl Operate {
             next_sequence: 1,
             data,
         }));
+        if let Ok(params) = offer.params() {
+            let time = shared.time();
+            steps::begun(shared.journal.change(), &params, time);
+        }
         let (operation, kind) = (offer.id.clone(), offer.kind.clone());
         shared.note(Note::OperationAccepted { operation, kind });
         self.step_begins(shared, first);
@@ -231,8 +234,12 @@ impl Operate {
         let time = shared.time();
         match result {
             Ok(done) => match steps::done(shared.journal.change(), done, time) {
-                Ok(()) => self.step_over(shared),
-                Err(wrong) => self.fail(shared, wrong, None, Vec::new()),
+                Ok(Progress::Over) => self.step_over(shared),
+                Ok(Progress::More) => {}
+                Err(Failure { why, reason }) => {
+                    let log = std::mem::take(&mut self.log);
+                    self.fail(shared, why, reason, log);
+                }
             },
             Err(TaskFailure { message, log_tail }) => {
                 if let Some(running) = shared.journal.operation.as_deref() {
@@ -298,7 +305,7 @@ impl Operate {
         let Some(running) = shared.journal.operation.as_deref() else {
             return;
         };
-        let result = steps::result(running);
+        let result = steps::result(running, &shared.facts);
         if let StepData::AgentRotateKey { new: Some(new), .. } = &running.data {
             let key = new.handle.signing.key_id();
             shared.note(Note::KeysRotated { key });

@@ -17,22 +17,18 @@ use protocol::pbx::rotate::RotateKeyRequest;
 use protocol::time::Timestamp;
 
 use super::durable::{Durable, Identity, KeyPairs, NewKeys, StepData};
-use super::steps::Doing;
+use super::steps::{Doing, Failure, Progress};
 use super::task::{Done, KeySlot, Task};
 use crate::journal::Journal;
 use crate::machine::KeyHandle;
 
 /// What each step of a rotation does.
-pub(super) fn doing(
-    durable: &Durable,
-    step: Step,
-    new: Option<&NewKeys>,
-    confirmed: bool,
-) -> Doing {
-    let Some(identity) = &durable.identity else {
-        return Doing::Wait;
+pub(super) fn doing(durable: &Durable, step: Step, data: &StepData) -> Option<Doing> {
+    let StepData::AgentRotateKey { new, confirmed } = data else {
+        return None;
     };
-    match (step, new) {
+    let identity = durable.identity.as_ref()?;
+    Some(match (step, new) {
         (Step::Generate, _) => Doing::Task(Task::MakeKeys(KeySlot::Next {
             old: identity.active.handle.signing,
         })),
@@ -43,9 +39,9 @@ pub(super) fn doing(
                 proof: new.proof,
             })))
         }
-        (Step::Confirm, Some(new)) if confirmed => Doing::Task(Task::PromoteKeys(new.handle)),
-        _ => Doing::Wait,
-    }
+        (Step::Confirm, Some(new)) if *confirmed => Doing::Task(Task::PromoteKeys(new.handle)),
+        _ => return None,
+    })
 }
 
 /// What a task of a rotation came to.
@@ -55,10 +51,10 @@ pub(super) fn done(
     new: &mut Option<NewKeys>,
     done: Done,
     time: Timestamp,
-) -> Result<(), String> {
+) -> Result<Progress, Failure> {
     let identity = identity
         .as_mut()
-        .ok_or("there is no identity to rotate the keys of")?;
+        .ok_or_else(|| "there is no identity to rotate the keys of".to_owned())?;
     match (step, done) {
         (
             Step::Generate,
@@ -72,10 +68,10 @@ pub(super) fn done(
                 created_at: time,
             }));
             *new = Some(NewKeys { handle, proof });
-            Ok(())
+            Ok(Progress::Over)
         }
-        (Step::Confirm, Done::Plain) => Ok(()),
-        (_, done) => Err(format!("the host answered with {}", done.name())),
+        (Step::Confirm, Done::Plain) => Ok(Progress::Over),
+        (_, done) => Err(format!("the host answered with {}", done.name()).into()),
     }
 }
 

@@ -10,8 +10,12 @@ use std::sync::Arc;
 use protocol::hash::Sha256Hex;
 use protocol::id::{NodeName, ServerId, SnapshotName};
 use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer, S3Access};
+use protocol::pbx::operation::{DiagCollectResult, Role, ServerRejoinParams};
 use protocol::pbx::sync::IngressMode;
+use protocol::seal::{Kubeconfig, Sealed, SealingPublicKey};
 use protocol::sign::{Signature, SigningPublicKey};
+use protocol::time::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 use crate::machine::{Deadline, KeyHandle};
@@ -32,12 +36,8 @@ pub enum Task {
     WriteK3sConfig,
     /// Starts k3s as a server; a k3s that runs stays as it is (ENR-6).
     StartK3s,
-    /// Stops k3s.
-    StopK3s {
-        /// If given, the token hash of the snapshot that is to be restored: where it is not the node's, nothing is
-        /// stopped and the task fails.
-        token_hash: Option<String>,
-    },
+    /// Stops k3s, if what is to follow can follow; where it cannot, nothing is stopped and the task fails.
+    StopK3s(StopFor),
     /// Stops k3s and starts it again, so that it reads its drop-ins (SYNC-5).
     RestartK3s,
     /// Waits until the Kubernetes API answers, or the deadline.
@@ -73,7 +73,118 @@ pub enum Task {
     },
     /// Forgets every key pair but this one (OP-9).
     PromoteKeys(KeyHandle),
+    /// Makes a ServiceAccount that may do what its role says; one of that name stays as it is (OP-7).
+    EnsureAccount(Account),
+    /// Asks for a token of a ServiceAccount: [`Done::TokenIssued`] (OP-7).
+    RequestToken {
+        /// The ServiceAccount.
+        account: AccountName,
+        /// For how long; the API may grant less or more.
+        lifetime_seconds: u64,
+        /// The agent's own key: the token leaves the host sealed to it, and no other way.
+        seal_to: SealingPublicKey,
+    },
+    /// Makes a kubeconfig of a token and seals it to whoever asked: [`Done::KubeconfigSealed`] (OP-7).
+    SealKubeconfig {
+        /// The token.
+        token: Sealed,
+        /// The key of whoever asked.
+        recipient: SealingPublicKey,
+    },
+    /// Lists the ServiceAccounts of access: [`Done::Accounts`] (OP-8).
+    ListAccounts,
+    /// Deletes ServiceAccounts of access, as far as they are there; their tokens end with them (OP-8).
+    DeleteAccounts(Vec<AccountName>),
+    /// Lists the bucket with keys that are to be tried: [`Done::BucketListed`] (OP-10).
+    ListBucket(Box<S3Access>),
+    /// Collects what helps to find a fault: [`Done::Collected`] (OP-11). What may be in it is the closed list of
+    /// [`Section`](super::diagnostics::Section).
+    CollectDiagnostics,
+    /// Sets this server's datastore aside, and has k3s join another server from its next start on. Destructive (OP-12).
+    ///
+    /// The joining is configured before the datastore goes: a k3s that a reboot starts in between must not found a cluster
+    /// of its own. What is set aside carries the operation's ID and is kept; it is the evidence.
+    ClearDatastore(Box<ServerRejoinParams>),
+    /// Lets nothing new onto a node: [`Done::Cordoned`], with what runs there (OP-12).
+    Cordon(NodeName),
+    /// Moves what runs on a node elsewhere, as far as it may be moved: [`Done::Evicted`] (OP-12).
+    Evict(NodeName),
+    /// Watches whether a node is silent: [`Done::Gone`]. Fails if it reports (OP-12, R45).
+    ConfirmGone {
+        /// The node.
+        node: NodeName,
+        /// For how long it must be silent, in milliseconds.
+        silent_ms: u64,
+    },
+    /// Deletes a Node, if it is still the one that was watched (OP-12).
+    DeleteNode {
+        /// The node.
+        node: NodeName,
+        /// The Node that was watched.
+        uid: Uid,
+    },
 }
+
+/// What k3s is stopped for, and what must be true before (R37).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StopFor {
+    /// A reset to a snapshot: it is there, whole, and of this cluster's token.
+    Restore {
+        /// The snapshot.
+        snapshot: SnapshotName,
+        /// Where it is.
+        source: RestoreSource,
+        /// The hash of the token that it was taken with, if it is known.
+        token_hash: Option<String>,
+    },
+    /// Joining another server: the token opens, and that server answers.
+    Rejoin(Box<ServerRejoinParams>),
+}
+
+/// A ServiceAccount of access (OP-7).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Its name.
+    pub name: AccountName,
+    /// When access was asked for, by the portal's clock. Written onto the object, so that a revocation can tell accounts
+    /// from before it (R60).
+    pub asked_at: Timestamp,
+}
+
+/// The name of a ServiceAccount of access: `pbx-access-<hash of the subject>-<role>`, so that asking again finds it, and
+/// so that nothing else in the cluster is ever taken for one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AccountName {
+    /// Whose it is.
+    pub subject: SubjectHash,
+    /// What it may do.
+    pub role: Role,
+}
+
+/// The first 16 hex digits of SHA-256 of a subject: free text that becomes part of a name (FILE-18).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SubjectHash(String);
+
+impl SubjectHash {
+    /// Of a subject.
+    pub fn of(subject: &str) -> Self {
+        let mut hash = Sha256Hex::of(subject.as_bytes()).to_string();
+        hash.truncate(16);
+        Self(hash)
+    }
+}
+
+impl fmt::Display for AccountName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "pbx-access-{}-{}", self.subject.0, self.role)
+    }
+}
+
+/// The UID of an object of the Kubernetes API: another object of the same name has another one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Uid(pub String);
 
 impl Task {
     /// When a task that is handed out now must have ended.
@@ -86,15 +197,28 @@ impl Task {
             | Self::WriteK3sConfig
             | Self::WriteSecrets(_)
             | Self::WriteDropIns(_)
-            | Self::PromoteKeys(_) => limits.task_ms_max,
+            | Self::PromoteKeys(_)
+            | Self::EnsureAccount(_)
+            | Self::RequestToken { .. }
+            | Self::SealKubeconfig { .. }
+            | Self::ListAccounts
+            | Self::DeleteAccounts(_)
+            | Self::ListBucket(_)
+            | Self::CollectDiagnostics
+            | Self::Cordon(_)
+            | Self::DeleteNode { .. } => limits.task_ms_max,
             Self::StartK3s
-            | Self::StopK3s { .. }
+            | Self::StopK3s(_)
             | Self::RestartK3s
             | Self::WaitApi
             | Self::SaveSnapshot { .. }
             | Self::ConfirmSnapshot { .. }
-            | Self::ResetRestore { .. } => limits.long_task_ms_max,
-            Self::ForgetStaleNodes { grace_ms } => limits.task_ms_max.saturating_add(*grace_ms),
+            | Self::ResetRestore { .. }
+            | Self::ClearDatastore(_)
+            | Self::Evict(_) => limits.long_task_ms_max,
+            Self::ForgetStaleNodes { grace_ms: ms } | Self::ConfirmGone { silent_ms: ms, .. } => {
+                limits.task_ms_max.saturating_add(*ms)
+            }
         };
         Deadline(now.plus_ms(ms))
     }
@@ -186,6 +310,39 @@ pub enum Done {
         /// Whether k3s runs and has not read all of them (SYNC-5).
         restart_pending: bool,
     },
+    /// Of [`Task::RequestToken`].
+    TokenIssued {
+        /// The token, sealed to the agent's own key.
+        token: Sealed,
+        /// For how long it was granted, in seconds.
+        lifetime_seconds: u64,
+    },
+    /// Of [`Task::SealKubeconfig`].
+    KubeconfigSealed(Sealed<Kubeconfig>),
+    /// Of [`Task::ListAccounts`].
+    Accounts(Vec<Account>),
+    /// Of [`Task::ListBucket`].
+    BucketListed {
+        /// How many objects there are.
+        objects: u64,
+    },
+    /// Of [`Task::CollectDiagnostics`].
+    Collected(DiagCollectResult),
+    /// Of [`Task::Cordon`].
+    Cordoned {
+        /// What runs on the node and is to be moved, as `namespace/name`.
+        pods: Vec<String>,
+    },
+    /// Of [`Task::Evict`].
+    Evicted {
+        /// What would not go.
+        left: Vec<String>,
+    },
+    /// Of [`Task::ConfirmGone`].
+    Gone {
+        /// The Node that was silent; none where there is no such Node.
+        uid: Option<Uid>,
+    },
 }
 
 impl Done {
@@ -199,6 +356,14 @@ impl Done {
             Self::SnapshotConfirmed { .. } => "snapshot confirmed",
             Self::NodesForgotten(_) => "nodes forgotten",
             Self::DropIns { .. } => "drop-ins",
+            Self::TokenIssued { .. } => "token issued",
+            Self::KubeconfigSealed(_) => "kubeconfig sealed",
+            Self::Accounts(_) => "accounts",
+            Self::BucketListed { .. } => "bucket listed",
+            Self::Collected(_) => "collected",
+            Self::Cordoned { .. } => "cordoned",
+            Self::Evicted { .. } => "evicted",
+            Self::Gone { .. } => "gone",
         }
     }
 }

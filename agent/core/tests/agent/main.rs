@@ -12,6 +12,7 @@ mod deliver;
 mod document;
 mod durable;
 mod enroll;
+mod kinds;
 mod operate;
 mod pace;
 mod property;

@@ -3,13 +3,13 @@
 use agent_core::journal::Work;
 use agent_core::machine::{Evidence, Input, LogLine, WakeReason};
 use agent_core::note::Note;
-use agent_core::pbx::task::{Bucket, Done, RestoreSource, Task};
+use agent_core::pbx::task::{Bucket, Done, RestoreSource, StopFor, Task};
 use protocol::endpoint::Endpoint;
 use protocol::pbx::enroll::S3Access;
 use protocol::pbx::operation::{
-    AccessRevokeParams, ClusterRestoreParams, ClusterUpgradeParams, EventState, NoParams,
-    NodeParams, OperationEvent, OperationKind, OperationOffer, OperationResult, Params, Reason,
-    SnapshotSaveParams, SnapshotSource, Step,
+    ClusterRestoreParams, ClusterUpgradeParams, EventState, NoParams, OperationEvent,
+    OperationKind, OperationOffer, OperationResult, Params, Reason, SnapshotSaveParams,
+    SnapshotSource, Step,
 };
 use protocol::pbx::sync::OperationState;
 
@@ -137,10 +137,18 @@ fn op_2_a_cluster_is_restored() {
     world.node.shows = api_down();
     world.offer(&restore("op_1", SnapshotSource::S3));
     let events = world.run_operation();
-    let Task::StopK3s { token_hash } = &*world.node.performed[0] else {
+    let Task::StopK3s(StopFor::Restore {
+        token_hash,
+        snapshot,
+        ..
+    }) = &*world.node.performed[0]
+    else {
         panic!("{:?}", world.node.performed)
     };
-    assert_eq!(token_hash.as_deref(), Some("hash"));
+    assert_eq!(
+        (snapshot.as_str(), token_hash.as_deref()),
+        ("nightly-fsn1-1", Some("hash"))
+    );
     let Task::ResetRestore { snapshot, source } = &*world.node.performed[1] else {
         panic!()
     };
@@ -242,19 +250,9 @@ fn ops_5_an_unknown_operation_is_unsupported() {
         (EventState::Unsupported, None)
     );
 
-    let node = || NodeParams {
-        node: "fsn1-server-2".parse().unwrap(),
-    };
-    let not_yet = [
-        Params::ClusterUpgrade(ClusterUpgradeParams {
-            release: "2026.12.1".parse().unwrap(),
-        }),
-        Params::AccessRevoke(AccessRevokeParams::Everyone),
-        Params::S3Verify(secrets("x").s3),
-        Params::DiagCollect(NoParams {}),
-        Params::NodeDrain(node()),
-        Params::NodeForget(node()),
-    ];
+    let not_yet = [Params::ClusterUpgrade(ClusterUpgradeParams {
+        release: "2026.12.1".parse().unwrap(),
+    })];
     for params in not_yet {
         assert_eq!(
             refused(&mut World::enrolled(), &offer("op_1", &params)),

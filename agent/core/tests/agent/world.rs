@@ -16,9 +16,10 @@ use agent_core::machine::{
 };
 use agent_core::note::Note;
 use agent_core::pbx::Agent;
+use agent_core::pbx::diagnostics::bundle;
 use agent_core::pbx::durable::{Durable, Identity, KeyPairs};
 use agent_core::pbx::facts::{BootFacts, Config, Observation};
-use agent_core::pbx::task::{Done, KeySlot, Task};
+use agent_core::pbx::task::{Account, Done, KeySlot, Task, Uid};
 use agent_core::seed::Seed;
 use agent_core::time::{Monotonic, Now, Wall};
 use protocol::dialect::Dialect;
@@ -117,6 +118,10 @@ pub(crate) struct Node {
     pub(crate) performed: Vec<Recorded<Task>>,
     pub(crate) probed: Vec<Recorded<Task>>,
     pub(crate) opened: usize,
+    /// The ServiceAccounts of access that are listed.
+    pub(crate) accounts: Vec<Account>,
+    /// The Node that was found silent.
+    pub(crate) gone_uid: Option<Uid>,
     keys_made: u8,
 }
 
@@ -542,6 +547,8 @@ impl Node {
             performed: Vec::new(),
             probed: Vec::new(),
             opened: 0,
+            accounts: Vec::new(),
+            gone_uid: None,
             keys_made: 0,
         }
     }
@@ -585,6 +592,29 @@ impl Node {
                 self.shows.restart_pending = false;
                 Done::Plain
             }
+            Task::RequestToken {
+                lifetime_seconds, ..
+            } => Done::TokenIssued {
+                token: sealed("a token"),
+                lifetime_seconds: *lifetime_seconds,
+            },
+            Task::SealKubeconfig { .. } => {
+                Done::KubeconfigSealed(Sealed::from_bytes(b"kubeconfig".to_vec()))
+            }
+            Task::ListAccounts => Done::Accounts(self.accounts.clone()),
+            Task::ListBucket(_) => Done::BucketListed { objects: 7 },
+            Task::CollectDiagnostics => Done::Collected(bundle([])),
+            Task::Cordon(_) => Done::Cordoned {
+                pods: ["a/shop", "a/queue", "a/database"]
+                    .map(str::to_owned)
+                    .into(),
+            },
+            Task::Evict(_) => Done::Evicted {
+                left: vec!["a/database".to_owned()],
+            },
+            Task::ConfirmGone { .. } => Done::Gone {
+                uid: self.gone_uid.clone(),
+            },
             _ => Done::Plain,
         })
     }
@@ -599,7 +629,7 @@ pub(crate) fn name(task: &Task) -> &'static str {
         Task::DropToken => "DropToken",
         Task::WriteK3sConfig => "WriteK3sConfig",
         Task::StartK3s => "StartK3s",
-        Task::StopK3s { .. } => "StopK3s",
+        Task::StopK3s(_) => "StopK3s",
         Task::RestartK3s => "RestartK3s",
         Task::WaitApi => "WaitApi",
         Task::WriteSecrets(_) => "WriteSecrets",
@@ -609,6 +639,18 @@ pub(crate) fn name(task: &Task) -> &'static str {
         Task::ResetRestore { .. } => "ResetRestore",
         Task::ForgetStaleNodes { .. } => "ForgetStaleNodes",
         Task::PromoteKeys(_) => "PromoteKeys",
+        Task::EnsureAccount(_) => "EnsureAccount",
+        Task::RequestToken { .. } => "RequestToken",
+        Task::SealKubeconfig { .. } => "SealKubeconfig",
+        Task::ListAccounts => "ListAccounts",
+        Task::DeleteAccounts(_) => "DeleteAccounts",
+        Task::ListBucket(_) => "ListBucket",
+        Task::CollectDiagnostics => "CollectDiagnostics",
+        Task::ClearDatastore(_) => "ClearDatastore",
+        Task::Cordon(_) => "Cordon",
+        Task::Evict(_) => "Evict",
+        Task::ConfirmGone { .. } => "ConfirmGone",
+        Task::DeleteNode { .. } => "DeleteNode",
     }
 }
 

@@ -162,6 +162,7 @@ fn recorded(id: &str, step: Step) -> Event {
         resumes: 0,
         next_sequence: 1,
         data: StepData::ClusterRestore {
+            revoked: None,
             forgotten_nodes: None,
         },
     };

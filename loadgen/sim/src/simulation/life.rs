@@ -15,7 +15,7 @@ use super::chance::{Chance, Purpose};
 use super::trouble::Trouble;
 use crate::clock::NodeClock;
 use crate::disk::{InFlight, SimDisk};
-use crate::host::{Leftover, SimHost};
+use crate::host::{Fall, Leftover, SimHost};
 
 /// A member.
 pub(super) struct Life<W> {
@@ -132,11 +132,12 @@ impl<W> Life<W> {
         facts
     }
 
-    /// Power is cut; what was under way is left as a node could leave it.
+    /// A crash of the program or of the node; what was under way is left as a node could leave it.
     pub(super) fn crash(&mut self, now: Now) {
-        let leftover =
-            self.leftovers
-                .pick([Leftover::Nothing, Leftover::Half, Leftover::Everything]);
+        let leftover = Leftover {
+            effects: self.leftovers.pick([0, 1, 2, 3, u32::MAX]),
+            fall: self.leftovers.pick([Fall::Program, Fall::Power]),
+        };
         self.disk
             .crash(self.leftovers.pick([InFlight::Lost, InFlight::Kept]));
         match self.running.take() {
@@ -144,7 +145,7 @@ impl<W> Life<W> {
                 self.host
                     .interrupt(task.record(), &task, leftover, now.monotonic);
             }
-            Some((_, false)) | None => self.host.reboot(now.monotonic),
+            Some((_, false)) | None => self.host.fall(leftover.fall, now.monotonic),
         }
         self.machine = None;
         self.alarm.set(None);

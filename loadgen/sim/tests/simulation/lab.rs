@@ -13,15 +13,18 @@ use agent_core::pbx::facts::Config;
 use agent_core::port::Watch;
 use agent_core::time::{Monotonic, Now};
 use fleet_sim::clock::NodeClock;
+use fleet_sim::host::TOKEN_MARK;
 use fleet_sim::referee::{Context, Peace, Referees, Seat};
 use fleet_sim::simulation::{Nodes, Settings, Simulation, TightLoop};
 use portal_core::Portal;
 use portal_core::control::{DesiredInput, OperationInput, OperationView};
-use protocol::id::{ClusterId, Generation, OperationId};
+use protocol::id::{ClusterId, Generation, NodeName, OperationId};
 use protocol::pbx::call::{Reply, Request};
-use protocol::pbx::operation::{EventState, OperationKind, SnapshotSaveResult};
+use protocol::pbx::operation::{Consent, EventState, OperationKind, SnapshotSaveResult};
 use protocol::pbx::sync::UnitState;
+use protocol::seal::SealingSecretKey;
 use protocol::sign::VerifyingKey;
+use protocol::time::Timestamp;
 use protocol::verified::ReleaseKeys;
 use record::result::RefereeReport;
 use serde_json::value::to_raw_value;
@@ -34,6 +37,8 @@ pub(crate) struct Lab {
     pub(crate) simulation: Simulation<Eyes>,
     pub(crate) operations: Vec<(ClusterId, OperationId)>,
     clusters: Vec<ClusterId>,
+    /// The name of each member's node.
+    nodes: Vec<NodeName>,
     pub(crate) generation: Generation,
     documents: u32,
     /// When the document of that generation was set.
@@ -53,6 +58,7 @@ impl Lab {
         let modelled_ms = modelled_ms(&settings, nodes);
         let mut simulation = Simulation::new(settings, portal);
         let mut clusters: Vec<ClusterId> = Vec::new();
+        let mut names: Vec<NodeName> = Vec::new();
         nodes
             .join(&mut simulation, |_, member| {
                 let Config {
@@ -60,6 +66,7 @@ impl Lab {
                     node_name,
                     ..
                 } = &member.facts.config;
+                names.push(node_name.clone());
                 if clusters.last() != Some(cluster_id) {
                     clusters.push(cluster_id.clone());
                 }
@@ -75,6 +82,7 @@ impl Lab {
             simulation,
             operations: Vec::new(),
             clusters,
+            nodes: names,
             generation: Generation(0),
             documents: 0,
             set_at: Monotonic::default(),
@@ -140,6 +148,15 @@ impl Lab {
         kind: OperationKind,
         params: impl Fn(&Self, &ClusterId) -> Option<Value>,
     ) {
+        self.operate_with(kind, None, params);
+    }
+
+    fn operate_with(
+        &mut self,
+        kind: OperationKind,
+        consent: Option<Consent>,
+        params: impl Fn(&Self, &ClusterId) -> Option<Value>,
+    ) {
         for cluster in self.clusters.clone() {
             let Some(params) = params(self, &cluster) else {
                 continue;
@@ -148,11 +165,23 @@ impl Lab {
                 kind: kind.clone(),
                 target: None,
                 params: to_raw_value(&params).unwrap().into(),
-                consent: None,
+                consent: consent.clone(),
             };
             let control = self.simulation.control();
             let (posted, _) = control.post_operation(&cluster, input).unwrap();
             self.operations.push((cluster, posted.id));
+        }
+    }
+
+    /// Clusters get two operations of the kinds that need nothing from before; which two, the number says.
+    pub(crate) fn operate_other_kinds(&mut self, number: u64) {
+        for offset in [0, 1] {
+            let at = usize::try_from((number + offset) % OTHER_KINDS).unwrap();
+            let (kind, _, consent) = other_kinds("any").swap_remove(at);
+            self.operate_with(kind, consent, |lab, cluster| {
+                let last = lab.members_of(cluster).last()?;
+                Some(other_kinds(lab.nodes[last].as_str()).swap_remove(at).1)
+            });
         }
     }
 
@@ -209,8 +238,46 @@ fn release_keys(portal: &Portal) -> Arc<ReleaseKeys> {
     Arc::new(ReleaseKeys::new([key]).unwrap())
 }
 
+/// How many kinds [`Lab::operate_other_kinds`] knows.
+pub(crate) const OTHER_KINDS: u64 = 9;
+
+fn other_kinds(node: &str) -> Vec<(OperationKind, Value, Option<Consent>)> {
+    let asker = SealingSecretKey::from_seed([5; 32]).public();
+    let consent = Consent {
+        by: "ann".to_owned(),
+        at: Timestamp::from_unix_ms(1_796_000_000_000),
+        text: "collect".to_owned(),
+    };
+    let s3 = json!({"endpoint": "https://fsn1.example", "region": "fsn1", "bucket": "snapshots", "folder": "lab",
+                    "access_key": "canary-s3-access-key", "secret_key": "canary-s3-secret-key"});
+    let plain = |kind, params| (kind, params, None);
+    let kinds = vec![
+        plain(
+            OperationKind::AccessIssue,
+            json!({"subject": "ann", "role": "edit", "recipient_key": asker, "lifetime_seconds": 3600}),
+        ),
+        plain(OperationKind::AccessRevoke, json!({"subject": "ann"})),
+        plain(OperationKind::AccessRevoke, json!({"everyone": true})),
+        plain(OperationKind::S3Verify, s3),
+        (OperationKind::DiagCollect, json!({}), Some(consent)),
+        plain(
+            OperationKind::ServerRejoin,
+            json!({"server_url": "https://10.0.0.2:6443", "token": "canary-join-token"}),
+        ),
+        plain(OperationKind::NodeDrain, json!({"node": node})),
+        plain(
+            OperationKind::NodeForget,
+            json!({"node": "a-node-that-never-was"}),
+        ),
+        plain(OperationKind::NodeForget, json!({"node": node})),
+    ];
+    assert_eq!(kinds.len() as u64, OTHER_KINDS);
+    kinds
+}
+
 /// Every secret that is in a run.
-const CANARIES: [&str; 5] = [
+const CANARIES: [&str; 6] = [
+    TOKEN_MARK,
     "canary-hcloud-token",
     "canary-s3-access-key",
     "canary-s3-secret-key",
