@@ -15,6 +15,7 @@ use protocol::hash::Sha256Hex;
 use protocol::id::AgentId;
 use protocol::problem::ProblemCode;
 use protocol::time::Timestamp;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -182,6 +183,17 @@ pub enum CodeFilter {
     Code(ProblemCode),
 }
 
+impl JsonSchema for CodeFilter {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CodeFilter".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let code = generator.subschema_for::<ProblemCode>();
+        json_schema!({"anyOf": [{"enum": ["ok", "refused"]}, code]})
+    }
+}
+
 impl std::str::FromStr for CodeFilter {
     type Err = String;
 
@@ -198,7 +210,7 @@ impl std::str::FromStr for CodeFilter {
 }
 
 /// Entries, the oldest first.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Page {
     /// The entries.
     pub entries: Vec<Line>,
@@ -209,7 +221,8 @@ pub struct Page {
 }
 
 /// An entry as the control API shows it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "JournalLine")]
 pub struct Line {
     /// Its number.
     pub sequence: u64,

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use protocol::endpoint::Endpoint;
 use record::{ByLabel, Histogram, Micros};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// Distributions by endpoint, in fixed memory.
@@ -38,7 +39,7 @@ const BOUNDS_US: [u64; 12] = [
 ];
 
 /// What people ask of a distribution.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LatencyLine {
     /// The endpoint.
     pub endpoint: Endpoint,

@@ -12,6 +12,7 @@
 //! | [`agent_api`] | the agents' address: from HTTP to the portal's decision and back |
 //! | [`strictness`] | what `strict` refuses of HTTP itself |
 //! | [`control_api`] | the control API under `/_lab/v1` |
+//! | [`openapi`] | both APIs described, from the types and tables that they are made of |
 //! | [`journal`], [`latency`] | what came and why it was refused; how long it took |
 //! | [`serve`] | the accept loop: from an address to requests |
 //! | [`wire`] | one connection below HTTP: how long it may be silent |
@@ -24,6 +25,7 @@ pub mod control_api;
 pub mod journal;
 pub mod keys;
 pub mod latency;
+pub mod openapi;
 pub mod serve;
 pub mod server;
 pub mod strictness;

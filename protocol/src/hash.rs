@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
-use crate::words::serde_by_text;
+use crate::words::{schema, serde_by_text};
 
 /// A SHA-256, spelled as 64 lower-case hex digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,6 +65,12 @@ impl fmt::Debug for Sha256Hex {
 }
 
 serde_by_text!(Sha256Hex, "a SHA-256 as 64 lower-case hex digits");
+schema!(
+    Sha256Hex,
+    schemars::json_schema!({
+        "description": "A SHA-256 in lower-case hex.", "type": "string", "pattern": "^[0-9a-f]{64}$",
+    })
+);
 
 /// Writes bytes as lower-case hex, two digits a byte.
 pub(crate) fn write_hex(bytes: &[u8], hex: &mut [u8]) {

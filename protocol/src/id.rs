@@ -9,10 +9,11 @@ use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use schemars::{JsonSchema, json_schema};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::words::{closed_words, serde_by_text};
+use crate::words::{closed_words, schema, serde_by_text};
 
 /// A text that is no ID or name of its kind. Names the value (at most 80 characters of it) and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,6 +44,13 @@ pub(crate) fn shown(value: &str) -> &str {
     }
 }
 
+/// [`ID_ALPHABET`] as a regular expression.
+const ID_PATTERN: &str = "^[A-Za-z0-9_-]{1,64}$";
+/// [`NAME_ALPHABET`] as a regular expression, but for `..`.
+const NAME_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$";
+/// [`SNAPSHOT_ALPHABET`] as a regular expression, but for `..`.
+const SNAPSHOT_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$";
+
 fn is_id(text: &str) -> bool {
     (1..=64).contains(&text.len())
         && text
@@ -68,7 +76,7 @@ fn is_snapshot_name(text: &str) -> bool {
 }
 
 macro_rules! text_newtype {
-    ($(#[$meta:meta])* $Name:ident, $what:literal, $check:ident, $alphabet:ident) => {
+    ($(#[$meta:meta])* $Name:ident, $what:literal, $check:ident, $alphabet:ident, $pattern:ident) => {
         $(#[$meta])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $Name(Arc<str>);
@@ -134,49 +142,54 @@ macro_rules! text_newtype {
                     .deserialize_str(crate::words::WordVisitor { expecting: $what, read: |text: &str| Self::new(text) })
             }
         }
+
+        schema!($Name, json_schema!({
+            "description": format!("The {}: {}.", $what, $alphabet), "type": "string", "pattern": $pattern,
+            "not": {"pattern": "[.][.]"},
+        }));
     };
 }
 
 text_newtype!(
     /// The ID that the portal gave an agent at its enrollment (SIGN-7).
-    AgentId, "agent ID", is_id, ID_ALPHABET
+    AgentId, "agent ID", is_id, ID_ALPHABET, ID_PATTERN
 );
 text_newtype!(
     /// The ID of an operation; it names a log file, so its alphabet is checked here (FILE-8).
-    OperationId, "operation ID", is_id, ID_ALPHABET
+    OperationId, "operation ID", is_id, ID_ALPHABET, ID_PATTERN
 );
 text_newtype!(
     /// The ID of a cluster.
-    ClusterId, "cluster ID", is_id, ID_ALPHABET
+    ClusterId, "cluster ID", is_id, ID_ALPHABET, ID_PATTERN
 );
 text_newtype!(
     /// The name of a node, as Kubernetes and the portal know it (FILE-18).
-    NodeName, "node name", is_name, NAME_ALPHABET
+    NodeName, "node name", is_name, NAME_ALPHABET, NAME_PATTERN
 );
 text_newtype!(
     /// The version of a release: `2026.11.1` (FILE-18).
-    ReleaseVersion, "release version", is_name, NAME_ALPHABET
+    ReleaseVersion, "release version", is_name, NAME_ALPHABET, NAME_PATTERN
 );
 text_newtype!(
     /// The version of an agent program: `1.4.0` (FILE-18).
-    AgentVersion, "agent version", is_name, NAME_ALPHABET
+    AgentVersion, "agent version", is_name, NAME_ALPHABET, NAME_PATTERN
 );
 text_newtype!(
     /// The name of an add-on (FILE-18).
-    AddonName, "add-on name", is_name, NAME_ALPHABET
+    AddonName, "add-on name", is_name, NAME_ALPHABET, NAME_PATTERN
 );
 text_newtype!(
     /// The name of a boot entry: `pbx-2026.11.1-amd64.efi` (FILE-18).
-    EntryName, "boot entry name", is_name, NAME_ALPHABET
+    EntryName, "boot entry name", is_name, NAME_ALPHABET, NAME_PATTERN
 );
 text_newtype!(
     /// The name of a first-start manifest: `pbx-hcloud-ccm.yaml` (FILE-18).
-    ManifestName, "manifest name", is_name, NAME_ALPHABET
+    ManifestName, "manifest name", is_name, NAME_ALPHABET, NAME_PATTERN
 );
 text_newtype!(
     /// The name of a snapshot. FILE-18's alphabet, but up to 200 characters: k3s appends node and time to the name it
     /// is given, and the longer one comes back in `cluster.restore`.
-    SnapshotName, "snapshot name", is_snapshot_name, SNAPSHOT_ALPHABET
+    SnapshotName, "snapshot name", is_snapshot_name, SNAPSHOT_ALPHABET, SNAPSHOT_PATTERN
 );
 
 closed_words! {
@@ -193,7 +206,7 @@ macro_rules! number_newtype {
     ($(#[$meta:meta])* $Name:ident) => {
         $(#[$meta])*
         #[derive(
-            Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+            Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
         )]
         #[serde(transparent)]
         pub struct $Name(pub u64);
@@ -260,6 +273,13 @@ impl fmt::Debug for KeyId {
 }
 
 serde_by_text!(KeyId, "a key ID");
+schema!(
+    KeyId,
+    json_schema!({
+        "description": "The ID of a public key: the first 16 hex digits of SHA-256 of its 32 bytes.",
+        "type": "string", "pattern": "^[0-9a-f]{16}$",
+    })
+);
 
 /// The token that lets a node enroll once. A secret: `Debug` shows nothing of it; it is written to the wire only, and
 /// wiped when dropped. 1 to 512 characters, none of them a control character; what it says is the portal's affair.
@@ -325,6 +345,14 @@ impl<'de> Deserialize<'de> for EnrollmentToken {
         })
     }
 }
+
+schema!(
+    EnrollmentToken,
+    json_schema!({
+        "description": "An enrollment token, without control characters.",
+        "type": "string", "minLength": 1, "maxLength": 512, "not": {"pattern": "[\\x00-\\x1f\\x7f-\\x9f]"},
+    })
+);
 
 #[cfg(test)]
 mod tests {

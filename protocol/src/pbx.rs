@@ -31,6 +31,14 @@ use serde_json::value::RawValue;
 #[serde(try_from = "u64", into = "u32")]
 pub struct ProtocolVersion(u32);
 
+crate::words::schema!(
+    ProtocolVersion,
+    schemars::json_schema!({
+        "description": "The version of the protocol.", "type": "integer",
+        "minimum": ProtocolVersion::LOWEST.0, "maximum": ProtocolVersion::CURRENT.0,
+    })
+);
+
 impl ProtocolVersion {
     /// The lowest version that is spoken here.
     pub const LOWEST: Self = Self(1);

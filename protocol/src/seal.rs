@@ -13,6 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use curve25519_dalek::MontgomeryPoint;
 use rand_core::CryptoRng;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -154,7 +155,12 @@ impl SealingPublicKey {
     }
 }
 
-base64_bytes!(SealingPublicKey, 32, "a sealing key as base64 of 32 bytes");
+base64_bytes!(
+    SealingPublicKey,
+    32,
+    "a sealing key as base64 of 32 bytes",
+    "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$"
+);
 
 /// An opened secret (SEAL-4).
 pub struct Secret(Zeroizing<Vec<u8>>);
@@ -232,6 +238,20 @@ impl<T> Serialize for Sealed<T> {
 impl<'de, T> Deserialize<'de> for Sealed<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(Wrapper).map(Self::from_bytes)
+    }
+}
+
+impl<T> JsonSchema for Sealed<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Sealed".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A secret, sealed to an X25519 key (SEAL-1).", "type": "object",
+            "properties": {MEMBER: {"type": "string", "pattern": crate::words::BASE64_PATTERN}},
+            "required": [MEMBER], "additionalProperties": false,
+        })
     }
 }
 

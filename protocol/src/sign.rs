@@ -184,7 +184,7 @@ pub(crate) fn read_base64<const N: usize>(text: &str) -> Result<[u8; N], Base64R
 }
 
 macro_rules! base64_bytes {
-    ($Name:ident, $length:literal, $expecting:literal) => {
+    ($Name:ident, $length:literal, $expecting:literal, $pattern:literal) => {
         impl FromStr for $Name {
             type Err = Base64Refused;
 
@@ -206,11 +206,24 @@ macro_rules! base64_bytes {
         }
 
         serde_by_text!($Name, $expecting);
+        crate::words::schema!($Name, schemars::json_schema!({
+            "description": concat!("Base64 of ", $length, " bytes."), "type": "string", "pattern": $pattern,
+        }));
     };
 }
 
-base64_bytes!(SigningPublicKey, 32, "a signing key as base64 of 32 bytes");
-base64_bytes!(Signature, 64, "a signature as base64 of 64 bytes");
+base64_bytes!(
+    SigningPublicKey,
+    32,
+    "a signing key as base64 of 32 bytes",
+    "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$"
+);
+base64_bytes!(
+    Signature,
+    64,
+    "a signature as base64 of 64 bytes",
+    "^[A-Za-z0-9+/]{85}[AQgw]==$"
+);
 pub(crate) use base64_bytes;
 
 #[cfg(test)]

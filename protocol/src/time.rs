@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::hash::ascii;
-use crate::words::serde_by_text;
+use crate::words::{schema, serde_by_text};
 
 /// The timestamp of a signature: whole seconds since 1970 (SIGN-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,6 +112,12 @@ impl fmt::Debug for Timestamp {
 }
 
 serde_by_text!(Timestamp, "a time as RFC 3339 UTC");
+schema!(
+    Timestamp,
+    schemars::json_schema!({
+        "description": "A time, RFC 3339 in UTC.", "type": "string", "format": "date-time", "pattern": "Z$",
+    })
+);
 
 /// Unix milliseconds of `YYYY-MM-DDTHH:MM:SS[.fraction](Z|+00:00)`. A leap second (`23:59:60`) is the second after.
 fn read_rfc3339(text: &[u8]) -> Option<i64> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::id::{KeyId, ReleaseVersion};
@@ -21,10 +22,11 @@ use crate::sign::{Signature, SigningKey, VerifyingKey};
 pub const PAYLOAD_TYPE: &str = "application/vnd.pbx.release+json";
 
 /// A DSSE envelope as it travels: nothing in it is to be believed before [`ReleaseKeys::verify`].
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct SignedManifest {
     /// The manifest's bytes, in base64 on the wire.
     #[serde(with = "base64_text")]
+    #[schemars(schema_with = "crate::words::base64_schema")]
     pub payload: Arc<[u8]>,
     /// What the payload claims to be.
     #[serde(rename = "payloadType")]
@@ -34,13 +36,14 @@ pub struct SignedManifest {
 }
 
 /// One signature of an envelope.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ManifestSignature {
     /// A hint at the key, which nobody has signed: every key is tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keyid: Option<String>,
     /// The signature's bytes; of another length than 64 they are some other algorithm's and count for nothing.
     #[serde(with = "base64_text")]
+    #[schemars(schema_with = "crate::words::base64_schema")]
     pub sig: Arc<[u8]>,
 }
 

@@ -57,6 +57,30 @@ macro_rules! serde_by_text {
     };
 }
 
+/// Standard base64 with padding, canonical, as a regular expression.
+pub(crate) const BASE64_PATTERN: &str =
+    "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$";
+
+/// The JSON Schema of bytes that travel as base64.
+pub(crate) fn base64_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"description": "Base64.", "type": "string", "pattern": BASE64_PATTERN})
+}
+
+/// A JSON Schema for a type whose serde is written by hand.
+macro_rules! schema {
+    ($Name:ident, $schema:expr) => {
+        impl schemars::JsonSchema for $Name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($Name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $schema
+            }
+        }
+    };
+}
+
 /// What both kinds of word enums share.
 macro_rules! words_serde {
     ($Name:ident, $what:expr) => {
@@ -116,6 +140,9 @@ macro_rules! closed_words {
         }
 
         $crate::words::words_serde!($Name, $what);
+        $crate::words::schema!($Name, schemars::json_schema!({
+            "description": concat!("A word: ", $what, "."), "type": "string", "enum": [$($word,)+],
+        }));
     };
 }
 
@@ -155,6 +182,10 @@ macro_rules! open_words {
         }
 
         $crate::words::words_serde!($Name, $what);
+        $crate::words::schema!($Name, schemars::json_schema!({
+            "description": concat!("A word: ", $what, ". Another one than these may come (WIRE-5)."),
+            "type": "string", "examples": [$($word,)+],
+        }));
     };
 }
-pub(crate) use {closed_words, open_words, serde_by_text, words_serde};
+pub(crate) use {closed_words, open_words, schema, serde_by_text, words_serde};

@@ -12,8 +12,23 @@ use crate::project::Project;
 /// Checks licences, bans and sources.
 const CARGO_DENY: &str = "0.20.2";
 
-/// What the Python checkers import (libsodium, from another language), with all that it needs, in fixed versions.
-const PYTHON_PACKAGES: &str = "e2e/python/requirements.txt";
+/// A Python environment: its folder, and the file with what is in it, in fixed versions.
+pub(crate) struct PythonEnvironment {
+    home: &'static str,
+    packages: &'static str,
+}
+
+/// What the Python checkers import: libsodium and a parser of metrics.
+pub(crate) const CHECKERS: PythonEnvironment = PythonEnvironment {
+    home: "python",
+    packages: "e2e/python/requirements.txt",
+};
+
+/// What makes hostile requests; much more than the checkers need, so it is apart.
+pub(crate) const HOSTILE: PythonEnvironment = PythonEnvironment {
+    home: "python-hostile",
+    packages: "e2e/python/hostile-requirements.txt",
+};
 
 /// The program `cargo-deny`. Its features for fetching advisories are left out (bans, licences and sources need no
 /// network) and it is built without optimisation: a minute instead of many, and a check still takes two seconds.
@@ -54,15 +69,15 @@ pub(crate) fn cargo_deny(project: &Project) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// A Python with the packages of the checkers, in an environment of its own.
+/// A Python with its packages, in an environment of its own.
 ///
 /// # Errors
 /// When there is no `python3` with `venv`, or a package cannot be installed.
-pub(crate) fn python(project: &Project) -> Result<PathBuf> {
-    let home = project.tools.join("python");
+pub(crate) fn python(project: &Project, environment: &PythonEnvironment) -> Result<PathBuf> {
+    let home = project.tools.join(environment.home);
     let program = home.join("bin/python");
     let stamp = home.join("packages");
-    let list = project.root.join(PYTHON_PACKAGES);
+    let list = project.root.join(environment.packages);
     let wanted = fs::read_to_string(&list).with_context(|| format!("read {}", list.display()))?;
     if program.is_file() && fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(program);

@@ -161,7 +161,7 @@ impl<'de, K: Label, V: Deserialize<'de> + Default> Deserialize<'de> for ByLabel<
 
 impl<K: Label, V: JsonSchema> JsonSchema for ByLabel<K, V> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        format!("{} by {}", V::schema_name(), K::WHAT).into()
+        format!("{}_by_{}", V::schema_name(), K::WHAT.replace(' ', "_")).into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {

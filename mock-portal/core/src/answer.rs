@@ -5,6 +5,7 @@ use protocol::endpoint::Endpoint;
 use protocol::id::AgentId;
 use protocol::pbx::call::{AnswerBody, Refusal, Reply};
 use protocol::problem::{Problem, ProblemCode};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// An answer, decided and not yet written.
@@ -39,7 +40,7 @@ pub struct Refused {
 }
 
 /// Why a request was refused, for whoever writes the other side. Holds no secret: values that may be one are left out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Explanation {
     /// The rule that refuses, by its ID in `docs/rules.md`.
     pub rule: &'static str,
@@ -53,7 +54,7 @@ pub struct Explanation {
 }
 
 /// How a wrong signature came about, as far as it can be found out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SignatureExplanation {
     /// The bytes that the portal expected to be signed (SIGN-2), as text.
     pub canonical: String,
@@ -62,7 +63,7 @@ pub struct SignatureExplanation {
 }
 
 /// The outcome of trying what is often signed by mistake.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "search")]
 pub enum NearMiss {
     /// The signature is right over other bytes: this is the mistake.

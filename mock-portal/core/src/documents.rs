@@ -10,6 +10,7 @@ use protocol::pbx::enroll::{BootstrapSecrets, S3Access};
 use protocol::pbx::sync::{AddonSpec, DesiredState, HostConfig, MaintenanceWindow};
 use protocol::seal::Sealed;
 use protocol::time::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -19,7 +20,7 @@ use crate::secret::{ClearOrSealed, all_in_clear, in_clear};
 /// that is given as `{"sealed": …}` goes through as it is.
 ///
 /// Serializing one writes its secrets in clear: for sending it to the control API, and for the portal's own disk.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DesiredInput {
     /// The release.
@@ -38,7 +39,7 @@ pub struct DesiredInput {
 }
 
 /// A cluster's secrets.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretsInput {
     /// The token of the cloud provider.
@@ -49,7 +50,7 @@ pub struct SecretsInput {
 }
 
 /// A bucket and the keys to it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct S3Input {
     /// The URL of the service.
@@ -69,7 +70,7 @@ pub struct S3Input {
 }
 
 /// An add-on of a document.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddonInput {
     /// Its name.
@@ -85,7 +86,7 @@ pub struct AddonInput {
 }
 
 /// A document of a cluster.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Document {
     /// Which one; the cluster's documents count from 1.
     pub generation: Generation,

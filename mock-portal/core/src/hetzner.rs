@@ -7,19 +7,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use protocol::id::{ClusterId, NodeName, ServerId};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::state::Change;
 
 /// What the API says of a server.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HetznerServer {
     /// The label that names its cluster; without, the right one.
     #[serde(default)]
+    #[schemars(length(max = 255))]
     pub label: Option<String>,
     /// Its name; without, the node's.
     #[serde(default)]
+    #[schemars(length(max = 255))]
     pub name: Option<String>,
     /// Whether the API answers about it; without, it does.
     #[serde(default = "yes")]

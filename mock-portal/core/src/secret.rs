@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use protocol::seal::Sealed;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroizing;
@@ -63,6 +64,19 @@ impl fmt::Debug for ClearOrSealed {
             Self::Clear(secret) => secret.fmt(formatter),
             Self::Sealed(sealed) => sealed.fmt(formatter),
         }
+    }
+}
+
+impl JsonSchema for ClearOrSealed {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ClearOrSealed".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A secret in clear, which is sealed for each agent; or one that somebody else has sealed.",
+            "anyOf": [{"type": "string"}, generator.subschema_for::<Sealed>()],
+        })
     }
 }
 

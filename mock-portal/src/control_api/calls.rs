@@ -6,19 +6,25 @@ use axum::response::Response;
 use axum::routing::MethodFilter;
 use portal_core::ControlError;
 use portal_core::control::{
-    AgentsQuery, AgentsState, ClockInput, Counters, DesiredInput, HetznerServer, OperationInput,
-    TokensInput,
+    AgentDetail, AgentSummary, AgentsPage, AgentsQuery, AgentsState, ClockInput, ClockView,
+    Counters, DesiredInput, DesiredSet, DesiredView, HetznerServer, OperationInput,
+    OperationPosted, OperationView, ReleaseKeyView, ReleasePublished, ReleaseView, TokensInput,
+    TokensMade,
 };
 use protocol::endpoint::Endpoint;
-use protocol::id::ServerId;
+use protocol::id::{AgentId, ClusterId, OperationId, ServerId};
+use protocol::pbx::release::Manifest;
 use record::ByLabel;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use super::reading::{self, Inside, Members};
 use super::{Asked, BASE_PATH, ControlApi, Refusal, done};
-use crate::journal::{CodeFilter, Filter};
+use crate::journal::{CodeFilter, Filter, Page};
 use crate::latency::LatencyLine;
+use crate::openapi::{self, Api};
 
 /// A call of the control API.
 pub struct Call {
@@ -26,14 +32,82 @@ pub struct Call {
     pub verb: Verb,
     /// Its path below [`BASE_PATH`]; `{id}` stands for an ID.
     pub path: &'static str,
-    /// The names that its query may have.
-    pub query: &'static [&'static str],
+    /// What `{id}` must be, where the path has one.
+    pub id: Option<SchemaOf>,
+    /// What its query may have.
+    pub query: &'static [Parameter],
     /// What its body is.
     pub body: Body,
     /// What it does, in a line.
     pub does: &'static str,
+    /// What it answers.
+    pub answer: SchemaOf,
     pub(super) run: fn(&ControlApi, &Asked) -> Result<Response, Refusal>,
 }
+
+/// Makes the JSON Schema of a type, and of what it is made of.
+pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+/// A member of a query.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its name.
+    pub name: &'static str,
+    /// What it must be.
+    pub schema: SchemaOf,
+    /// What it does.
+    pub does: &'static str,
+}
+
+const fn parameter<T: JsonSchema>(name: &'static str, does: &'static str) -> Parameter {
+    Parameter {
+        name,
+        schema: schema_of::<T>,
+        does,
+    }
+}
+
+const AGENTS_QUERY: &[Parameter] = &[
+    parameter::<AgentsState>("state", "Only agents in that state."),
+    parameter::<ClusterId>("cluster", "Only agents of that cluster."),
+    Parameter {
+        name: "limit",
+        schema: |_| json_schema!({"type": "integer", "minimum": 1, "maximum": 1000}),
+        does: "At most so many; without, 100.",
+    },
+    parameter::<AgentId>(
+        "cursor",
+        "Only agents behind that one: next_cursor of the page before.",
+    ),
+];
+
+const JOURNAL_QUERY: &[Parameter] = &[
+    parameter::<AgentId>("agent", "Only requests that said they are of that agent."),
+    parameter::<Endpoint>("endpoint", "Only requests to that endpoint."),
+    parameter::<CodeFilter>(
+        "code",
+        "Only requests that were answered so: a problem's code, ok or refused.",
+    ),
+    parameter::<u64>(
+        "since",
+        "Only entries with a higher number: next of the page before.",
+    ),
+    Parameter {
+        name: "limit",
+        schema: |_| json_schema!({"type": "integer", "minimum": 1, "maximum": JOURNAL_LIMIT_MAX}),
+        does: "At most so many; without, 100.",
+    },
+    parameter::<bool>("bodies", "With what is kept of their bodies."),
+];
+
+const OPENAPI_QUERY: &[Parameter] = &[parameter::<Api>(
+    "api",
+    "Of which API; without, of this one.",
+)];
 
 /// A method of the control API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,12 +121,17 @@ pub enum Verb {
 }
 
 /// What a call's body is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Body {
     /// There is none.
     None,
-    /// A JSON object, described by this example.
-    Json(&'static str),
+    /// A JSON object.
+    Json {
+        /// One that is taken.
+        example: &'static str,
+        /// What it must be.
+        schema: SchemaOf,
+    },
 }
 
 impl Verb {
@@ -79,169 +158,231 @@ pub const CALLS: &[Call] = &[
     Call {
         verb: Verb::Get,
         path: "",
+        id: None,
         query: &[],
         body: Body::None,
         does: "lists all calls",
+        answer: schema_of::<Index>,
         run: index,
     },
     Call {
         verb: Verb::Post,
         path: "/tokens",
+        id: None,
         query: &[],
-        body: Body::Json(
-            r#"{"cluster_id": "c1", "node_name": "n1", "server_id": null, "boot_image_sha256": null, "expires_in_seconds": null, "count": null, "servers_per_cluster": null}"#,
-        ),
+        body: Body::Json {
+            example: r#"{"cluster_id": "c1", "node_name": "n1", "server_id": null, "boot_image_sha256": null, "expires_in_seconds": null, "count": null, "servers_per_cluster": null}"#,
+            schema: schema_of::<TokensInput>,
+        },
         does: "makes enrollment tokens; with count the nodes are n1-1, n1-2 …, with servers_per_cluster the clusters c1-1, c1-2 …",
+        answer: schema_of::<TokensMade>,
         run: make_tokens,
     },
     Call {
         verb: Verb::Get,
         path: "/agents",
-        query: &["state", "cluster", "limit", "cursor"],
+        id: None,
+        query: AGENTS_QUERY,
         body: Body::None,
         does: "lists the fleet; state is active, rotating or revoked; the next page begins at cursor=next_cursor",
+        answer: schema_of::<AgentsPage>,
         run: agents,
     },
     Call {
         verb: Verb::Get,
         path: "/agents/{id}",
+        id: Some(schema_of::<AgentId>),
         query: &[],
         body: Body::None,
         does: "shows one agent with its keys and its last report",
+        answer: schema_of::<AgentDetail>,
         run: agent,
     },
     Call {
         verb: Verb::Post,
         path: "/agents/{id}/revoke",
+        id: Some(schema_of::<AgentId>),
         query: &[],
         body: Body::None,
         does: "revokes an agent",
+        answer: schema_of::<AgentSummary>,
         run: revoke,
     },
     Call {
         verb: Verb::Put,
         path: "/clusters/{id}/desired",
+        id: Some(schema_of::<ClusterId>),
         query: &[],
-        body: Body::Json(
-            r#"{"release": "2026.11.1", "agent_version": "1.4.0", "host": {"snapshot_schedule": "0 */6 * * *", "snapshot_retention": 14, "ingress_mode": "bundled"}, "maintenance_window": {"days": ["sun"], "start": "02:00", "duration_minutes": 120, "time_zone": "Europe/Berlin"}, "secrets": {"hcloud_token": "in clear", "s3": {"endpoint": "https://s3.example", "region": "r", "bucket": "b", "folder": "c1", "access_key": "in clear", "secret_key": "in clear"}}, "addons": [{"name": "cert-manager", "enabled": true, "options": {}, "secret_options": {}}]}"#,
-        ),
+        body: Body::Json {
+            example: r#"{"release": "2026.11.1", "agent_version": "1.4.0", "host": {"snapshot_schedule": "0 */6 * * *", "snapshot_retention": 14, "ingress_mode": "bundled"}, "maintenance_window": {"days": ["sun"], "start": "02:00", "duration_minutes": 120, "time_zone": "Europe/Berlin"}, "secrets": {"hcloud_token": "in clear", "s3": {"endpoint": "https://s3.example", "region": "r", "bucket": "b", "folder": "c1", "access_key": "in clear", "secret_key": "in clear"}}, "addons": [{"name": "cert-manager", "enabled": true, "options": {}, "secret_options": {}}]}"#,
+            schema: schema_of::<DesiredInput>,
+        },
         does: "sets a cluster's document; its secrets are given in clear and sealed for each agent",
+        answer: schema_of::<DesiredSet>,
         run: set_desired,
     },
     Call {
         verb: Verb::Get,
         path: "/clusters/{id}/desired",
+        id: Some(schema_of::<ClusterId>),
         query: &[],
         body: Body::None,
         does: "shows a cluster's document without its secrets",
+        answer: schema_of::<DesiredView>,
         run: desired,
     },
     Call {
         verb: Verb::Post,
         path: "/clusters/{id}/operations",
+        id: Some(schema_of::<ClusterId>),
         query: &[],
-        body: Body::Json(
-            r#"{"kind": "snapshot.save", "target": null, "params": {"name": "nightly"}, "consent": null}"#,
-        ),
+        body: Body::Json {
+            example: r#"{"kind": "snapshot.save", "target": null, "params": {"name": "nightly"}, "consent": null}"#,
+            schema: schema_of::<OperationInput>,
+        },
         does: "queues an operation; secrets in clear, without target the portal chooses the node",
+        answer: schema_of::<OperationPosted>,
         run: post_operation,
     },
     Call {
         verb: Verb::Put,
         path: "/hetzner/servers/{id}",
+        id: Some(schema_of::<ServerId>),
         query: &[],
-        body: Body::Json(r#"{"label": "c1", "name": "n1", "reachable": true}"#),
+        body: Body::Json {
+            example: r#"{"label": "c1", "name": "n1", "reachable": true}"#,
+            schema: schema_of::<HetznerServer>,
+        },
         does: "sets what the simulated Hetzner API says of a server when one enrolls; a member that is left out is as it should be",
+        answer: schema_of::<HetznerServer>,
         run: put_hetzner_server,
     },
     Call {
         verb: Verb::Get,
         path: "/operations/{id}",
+        id: Some(schema_of::<OperationId>),
         query: &[],
         body: Body::None,
         does: "shows an operation with its events",
+        answer: schema_of::<OperationView>,
         run: operation,
     },
     Call {
         verb: Verb::Post,
         path: "/releases",
+        id: None,
         query: &[],
-        body: Body::Json(r#""a manifest: the payload that is signed""#),
+        body: Body::Json {
+            example: r#"{"version": "2026.12.1", "created_at": "2026-12-01T00:00:00Z", "floor": 13, "template_engine": "minijinja", "agent": {"version": "1.5.0", "artifacts": []}, "image": {"k3s_version": "v1.34.2+k3s1", "artifacts": []}, "addons": []}"#,
+            schema: schema_of::<Manifest>,
+        },
         does: "signs a release's manifest as it stands and publishes it",
+        answer: schema_of::<ReleasePublished>,
         run: publish_release,
     },
     Call {
         verb: Verb::Get,
         path: "/releases",
+        id: None,
         query: &[],
         body: Body::None,
         does: "lists the releases and the keys that sign them",
+        answer: schema_of::<ReleasesView>,
         run: releases,
     },
     Call {
         verb: Verb::Put,
         path: "/clock",
+        id: None,
         query: &[],
-        body: Body::Json(r#"{"offset_ms": -90000, "drift_ppm": 0}"#),
+        body: Body::Json {
+            example: r#"{"offset_ms": -90000, "drift_ppm": 0}"#,
+            schema: schema_of::<ClockInput>,
+        },
         does: "sets the portal's clock off the machine's",
+        answer: schema_of::<ClockView>,
         run: set_clock,
     },
     Call {
         verb: Verb::Get,
         path: "/clock",
+        id: None,
         query: &[],
         body: Body::None,
         does: "shows the portal's clock",
+        answer: schema_of::<ClockView>,
         run: clock,
     },
     Call {
         verb: Verb::Get,
         path: "/counters",
+        id: None,
         query: &[],
         body: Body::None,
         does: "shows what was answered, by endpoint, status and code; latencies; connections",
+        answer: schema_of::<CountersView>,
         run: counters,
     },
     Call {
         verb: Verb::Get,
         path: "/journal",
-        query: &["agent", "endpoint", "code", "since", "limit", "bodies"],
+        id: None,
+        query: JOURNAL_QUERY,
         body: Body::None,
         does: "shows requests as they came and why they were refused: the newest limit (100), or those after since=next; code is a problem's, ok or refused",
+        answer: schema_of::<Page>,
         run: journal,
+    },
+    Call {
+        verb: Verb::Get,
+        path: "/openapi.json",
+        id: None,
+        query: OPENAPI_QUERY,
+        body: Body::None,
+        does: "describes this API, or with api=agent the agents' one, in OpenAPI 3.1",
+        answer: schema_of::<Map<String, Value>>,
+        run: openapi,
     },
     Call {
         verb: Verb::Post,
         path: "/reset",
+        id: None,
         query: &[],
         body: Body::None,
         does: "forgets everything but addresses and release keys; answers the counters until then",
+        answer: schema_of::<CountersView>,
         run: reset,
     },
 ];
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Index {
+    /// All of them.
     calls: Vec<IndexLine>,
 }
 
-#[derive(Serialize)]
+/// A call.
+#[derive(Serialize, JsonSchema)]
 struct IndexLine {
+    /// Method and path.
     call: String,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    query: &'static [&'static str],
+    /// The names that its query may have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    query: Vec<&'static str>,
+    /// A body that it takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<Box<RawValue>>,
+    /// What it does.
     does: &'static str,
 }
 
 fn index(_: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
     let line = |call: &Call| IndexLine {
         call: format!("{} {BASE_PATH}{}", call.verb.as_str(), call.path),
-        query: call.query,
+        query: call.query_names(),
         body: match call.body {
             Body::None => None,
-            Body::Json(example) => RawValue::from_string(example.to_owned()).ok(),
+            Body::Json { example, .. } => RawValue::from_string(example.to_owned()).ok(),
         },
         does: call.does,
     };
@@ -379,11 +520,21 @@ fn publish_release(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal>
     done(&published)
 }
 
+/// What `GET /releases` shows.
+#[derive(Serialize, JsonSchema)]
+struct ReleasesView {
+    /// The releases.
+    releases: Vec<ReleaseView>,
+    /// The keys that sign them.
+    release_keys: Vec<ReleaseKeyView>,
+}
+
 fn releases(api: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
     let control = api.control();
-    done(
-        &serde_json::json!({ "releases": control.releases(), "release_keys": control.release_keys() }),
-    )
+    done(&ReleasesView {
+        releases: control.releases(),
+        release_keys: control.release_keys(),
+    })
 }
 
 const CLOCK: Members = Members(&[("offset_ms", Inside::Free), ("drift_ppm", Inside::Free)]);
@@ -404,7 +555,7 @@ fn clock(api: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
 }
 
 /// What `GET /counters` shows, and `POST /reset` of the time until it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 pub struct CountersView {
     /// What the portal answered.
     #[serde(flatten)]
@@ -422,7 +573,7 @@ pub struct CountersView {
 }
 
 /// What happened to connections; see [`crate::serve::Connections`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "each is the field of that name there")]
 pub struct ConnectionsView {
     pub accepted: u64,
@@ -483,6 +634,14 @@ fn journal(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
         bodies: asked.query.get("bodies")?.unwrap_or(false),
     };
     done(&api.journal.page(&filter))
+}
+
+fn openapi(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+    let document = match asked.query.word::<Api>("api")?.unwrap_or(Api::Lab) {
+        Api::Lab => openapi::lab(),
+        Api::Agent => openapi::agent(&api.portal.settings().dialect),
+    };
+    done(&document)
 }
 
 fn reset(api: &ControlApi, _: &Asked) -> Result<Response, Refusal> {

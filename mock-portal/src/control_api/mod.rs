@@ -29,6 +29,7 @@ use crate::latency::Latencies;
 use crate::serve::Connections;
 
 pub use guard::{LabToken, LabTokenRefused};
+pub(crate) use refusal::schema as refusal_schema;
 pub use refusal::{Code, Refusal};
 
 use calls::{CALLS, Call};
@@ -38,7 +39,7 @@ use refusal::suggestion;
 /// What every path of the control API begins with.
 pub const BASE_PATH: &str = "/_lab/v1";
 /// Bytes of a control call's body; a document with all its secrets in clear is far below it.
-const BODY_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// What the control API is about.
 pub struct ControlApi {
@@ -145,11 +146,15 @@ impl FromRequest<Arc<ControlApi>> for Asked {
 }
 
 impl Call {
+    fn query_names(&self) -> Vec<&'static str> {
+        self.query.iter().map(|parameter| parameter.name).collect()
+    }
+
     /// Whether a call takes what came with it; nothing was changed when it does not.
     fn takes(&self, asked: &Asked) -> Result<(), Refusal> {
-        asked.query.only(self.query)?;
+        asked.query.only(&self.query_names())?;
         let nothing = matches!(asked.body.trim_ascii(), b"" | b"{}");
-        if self.body == calls::Body::None && !nothing {
+        if matches!(self.body, calls::Body::None) && !nothing {
             let detail = format!(
                 "{} {} takes no body and one came",
                 self.verb.as_str(),

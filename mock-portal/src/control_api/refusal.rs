@@ -3,11 +3,13 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use protocol::problem::Problem;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 
 /// Why a control call was refused; the words are the member `code`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "RefusalCode")]
 pub enum Code {
     /// The request's syntax, shape or values.
     InvalidRequest,
@@ -26,7 +28,7 @@ pub enum Code {
 }
 
 impl Code {
-    const fn status(self) -> StatusCode {
+    pub(crate) const fn status(self) -> StatusCode {
         match self {
             Self::InvalidRequest => StatusCode::BAD_REQUEST,
             Self::Unauthorized => StatusCode::UNAUTHORIZED,
@@ -71,14 +73,23 @@ impl Refusal {
     }
 }
 
-#[derive(Serialize)]
+/// Why a call was refused (RFC 9457); nothing was changed.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Refusal")]
 struct Body<'a> {
     r#type: &'static str,
     title: &'a str,
     status: u16,
     code: Code,
+    /// What was wrong and why.
     detail: &'a str,
+    /// What to do.
     hint: &'a str,
+}
+
+/// The JSON Schema of a refusal's body.
+pub(crate) fn schema(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<Body<'static>>()
 }
 
 impl IntoResponse for Refusal {

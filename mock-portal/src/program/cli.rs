@@ -43,6 +43,7 @@ Examples:
   mock-portal serve --listen 127.0.0.1:0 --tls self-signed
   mock-portal token --cluster c1 --node n1 --count 3  three tokens to enroll with
   mock-portal keys make test-keys                     a release key and TLS files
+  mock-portal openapi agent > agent.json              what agents may ask, in OpenAPI 3.1
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.";
 
@@ -66,6 +67,8 @@ pub(super) enum Command {
     Keys(Keys),
     /// Order enrollment tokens from a running portal; prints them as JSON lines.
     Token(Token),
+    /// Print the description of an API in OpenAPI 3.1.
+    Openapi(Openapi),
 }
 
 /// Options of `serve`.
@@ -199,6 +202,33 @@ pub(super) enum Keys {
         #[arg(value_name = "FILE")]
         file: PathBuf,
     },
+}
+
+/// Options of `openapi`.
+#[derive(Debug, Args)]
+#[command(after_help = OPENAPI_EXAMPLES)]
+pub(super) struct Openapi {
+    /// Which API: the agents' side, or the control API.
+    #[arg(value_enum, value_name = "API", env = "MOCK_PORTAL_OPENAPI")]
+    pub api: ApiName,
+    /// The names that the portal chooses otherwise, as `serve --dialect` takes them; for `agent` only.
+    #[arg(long, value_name = "FILE", env = "MOCK_PORTAL_DIALECT")]
+    pub dialect: Option<PathBuf>,
+}
+
+const OPENAPI_EXAMPLES: &str = "\
+Examples:
+  mock-portal openapi agent > agent.json
+  mock-portal openapi lab | jq '.paths | keys'
+  curl -s \"$lab/openapi.json?api=agent\"     the same from a running portal";
+
+/// [`mock_portal::openapi::Api`] as a word of the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ApiName {
+    /// What agents ask of the portal.
+    Agent,
+    /// The control API.
+    Lab,
 }
 
 /// Options of `token`.

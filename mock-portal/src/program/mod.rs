@@ -5,6 +5,7 @@
 
 mod cli;
 mod keys;
+mod openapi;
 mod serve;
 mod token;
 
@@ -12,6 +13,7 @@ use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use protocol::dialect::Dialect;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, LogFormat};
@@ -46,6 +48,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Serve(options) => serve::run(options),
         Command::Keys(command) => keys::run(command),
         Command::Token(options) => token::run(options),
+        Command::Openapi(options) => openapi::run(&options),
     }
 }
 
@@ -72,6 +75,19 @@ fn log(filter: &str, format: LogFormat) -> Result<(), Failure> {
         LogFormat::Json => subscriber.json().init(),
     }
     Ok(())
+}
+
+/// Reads the names that an option's file chooses.
+fn dialect(path: &std::path::Path) -> Result<Dialect, Failure> {
+    let refused =
+        |why: String| Failure::Usage(anyhow::anyhow!("--dialect {}: {why}", path.display()));
+    let bytes = file("--dialect", path)?;
+    let text = std::str::from_utf8(&bytes).map_err(|error| refused(error.to_string()))?;
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().map_or("", |span| &text[..span.start]);
+        let line = before.matches('\n').count() + 1;
+        refused(format!("line {line}: {}", error.message()))
+    })
 }
 
 /// Writes one line of an answer to stdout, at once: a script reads it from a pipe.

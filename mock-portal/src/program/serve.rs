@@ -6,7 +6,6 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use mock_portal::tls::Certificate;
 use mock_portal::{Config, Server, StartError, keys};
-use protocol::dialect::Dialect;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::NamedTempFile;
 use tokio::signal::unix::{SignalKind, signal};
@@ -73,7 +72,7 @@ fn config(options: Serve) -> Result<Config, Failure> {
         settings.release_key = super::keys::read("--release-key", path)?;
     }
     if let Some(path) = &options.dialect {
-        settings.dialect = dialect(path)?;
+        settings.dialect = super::dialect(path)?;
     }
     let mut config = Config::new(settings);
     config.agents = options.listen;
@@ -85,17 +84,6 @@ fn config(options: Serve) -> Result<Config, Failure> {
         .map(|tls| certificate(&tls, options.listen.ip()))
         .transpose()?;
     Ok(config)
-}
-
-fn dialect(path: &Path) -> Result<Dialect, Failure> {
-    let refused = |why: String| Failure::Usage(anyhow!("--dialect {}: {why}", path.display()));
-    let bytes = file("--dialect", path)?;
-    let text = std::str::from_utf8(&bytes).map_err(|error| refused(error.to_string()))?;
-    toml::from_str(text).map_err(|error| {
-        let before = error.span().map_or("", |span| &text[..span.start]);
-        let line = before.matches('\n').count() + 1;
-        refused(format!("line {line}: {}", error.message()))
-    })
 }
 
 fn certificate(tls: &Tls, listen: std::net::IpAddr) -> Result<Certificate, Failure> {

@@ -79,7 +79,7 @@ fn example(method: &str, path: &str) -> Value {
         .unwrap();
     match call.body {
         calls::Body::None => Value::Null,
-        calls::Body::Json(example) => serde_json::from_str(example).unwrap(),
+        calls::Body::Json { example, .. } => serde_json::from_str(example).unwrap(),
     }
 }
 

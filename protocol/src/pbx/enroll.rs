@@ -1,5 +1,6 @@
 //! `POST /enroll`: a token and public keys, for an identity and the node's configuration (ENR-1 to ENR-11).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -14,7 +15,7 @@ use crate::sign::SigningPublicKey;
 use crate::time::Timestamp;
 
 /// What a node says to be enrolled (ENR-3).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct EnrollRequest {
     /// The protocol that the agent speaks.
     pub protocol: ProtocolVersion,
@@ -39,7 +40,7 @@ pub struct EnrollRequest {
 }
 
 /// What an enrolled node gets; asked for again it is the same after opening, but for `portal_time` (ENR-10).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EnrollAnswer {
     /// The agent's ID from now on.
     pub agent_id: AgentId,
@@ -76,7 +77,7 @@ impl EnrollAnswer {
 }
 
 /// k3s's configuration and tokens.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct K3sBootstrap {
     /// k3s's configuration file, member for member (FILE-9).
     pub config: Map<String, Value>,
@@ -88,7 +89,7 @@ pub struct K3sBootstrap {
 
 /// The secrets of a cluster: Secret `kube-system/hcloud` and Secret `kube-system/pbx-etcd-s3` (FILE-17). Enrollment and
 /// document carry the same.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct BootstrapSecrets {
     /// The token of the cloud provider.
     pub hcloud_token: Sealed,
@@ -105,7 +106,7 @@ impl BootstrapSecrets {
 }
 
 /// A bucket and the keys to it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct S3Access {
     /// The URL of the service.
     pub endpoint: String,
@@ -122,7 +123,7 @@ pub struct S3Access {
 }
 
 /// A file for k3s's manifest directory.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct FirstManifest {
     /// The file's name; it becomes a path, so its alphabet is checked (FILE-18).
     pub name: ManifestName,

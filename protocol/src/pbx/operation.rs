@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -23,7 +24,7 @@ use crate::limits::{
 use crate::seal::{Kubeconfig, Sealed, SealingPublicKey, SecretPlaces, first_in_clear};
 use crate::time::Timestamp;
 use crate::verified::base64_text;
-use crate::words::{closed_words, open_words};
+use crate::words::{closed_words, open_words, schema};
 
 open_words! {
     /// What an operation does; an unknown kind is answered `unsupported` (OPS-5, WIRE-5).
@@ -167,7 +168,7 @@ impl Step {
 }
 
 /// An operation as it is handed out; its parameters are read in a second stage.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct OperationOffer {
     /// Its ID; it names a log file, so its alphabet is checked (FILE-8).
     pub id: OperationId,
@@ -195,7 +196,7 @@ impl PartialEq for OperationOffer {
 impl Eq for OperationOffer {}
 
 /// Somebody's consent to one request (OP-11).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Consent {
     /// Who.
     pub by: String,
@@ -350,18 +351,18 @@ impl Params {
 }
 
 /// The parameters of a kind that has none: `{}`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct NoParams {}
 
 /// Parameters of `snapshot.save`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotSaveParams {
     /// The name that k3s is asked to give the snapshot.
     pub name: SnapshotName,
 }
 
 /// Parameters of `cluster.restore`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterRestoreParams {
     /// The snapshot.
     pub snapshot: SnapshotName,
@@ -384,14 +385,14 @@ closed_words! {
 }
 
 /// Parameters of `cluster.upgrade`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterUpgradeParams {
     /// The release to go to.
     pub release: ReleaseVersion,
 }
 
 /// Parameters of `access.issue`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AccessIssueParams {
     /// Who asked.
     pub subject: String,
@@ -416,7 +417,7 @@ closed_words! {
 }
 
 /// Parameters of `access.revoke`: `{"subject": …}` or `{"everyone": true}`, never both.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "AccessRevokeAsWritten", into = "AccessRevokeAsWritten")]
 pub enum AccessRevokeParams {
     /// One person's access.
@@ -426,7 +427,7 @@ pub enum AccessRevokeParams {
 }
 
 /// [`AccessRevokeParams`] before it is clear which of the two it is.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 struct AccessRevokeAsWritten {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     subject: Option<String>,
@@ -462,7 +463,7 @@ impl From<AccessRevokeParams> for AccessRevokeAsWritten {
 }
 
 /// Parameters of `server.rejoin`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ServerRejoinParams {
     /// The URL of a server that stands.
     pub server_url: String,
@@ -471,7 +472,7 @@ pub struct ServerRejoinParams {
 }
 
 /// Parameters of `node.drain` and `node.forget`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct NodeParams {
     /// The node.
     pub node: NodeName,
@@ -544,7 +545,7 @@ impl OperationResult {
 }
 
 /// Result of `snapshot.save`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct SnapshotSaveResult {
     /// The name that the snapshot has in truth.
     pub name: SnapshotName,
@@ -557,7 +558,7 @@ pub struct SnapshotSaveResult {
 }
 
 /// Result of `cluster.restore`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterRestoreResult {
     /// The snapshot that the cluster was reset to.
     pub snapshot: SnapshotName,
@@ -568,7 +569,7 @@ pub struct ClusterRestoreResult {
 }
 
 /// Result of `cluster.upgrade`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ClusterUpgradeResult {
     /// The release that runs.
     pub release: ReleaseVersion,
@@ -579,7 +580,7 @@ pub struct ClusterUpgradeResult {
 }
 
 /// Result of `access.issue`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AccessIssueResult {
     /// The kubeconfig, sealed to whoever asked (OP-7).
     pub sealed_kubeconfig: Sealed<Kubeconfig>,
@@ -588,28 +589,28 @@ pub struct AccessIssueResult {
 }
 
 /// Result of `access.revoke`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AccessRevokeResult {
     /// The ServiceAccounts that were deleted.
     pub deleted: Vec<String>,
 }
 
 /// Result of `agent.rotate_key`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AgentRotateKeyResult {
     /// The ID of the signing key in use.
     pub active_key_id: KeyId,
 }
 
 /// Result of `s3.verify`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct S3VerifyResult {
     /// How many objects the bucket listed.
     pub objects_seen: u64,
 }
 
 /// Result of `diag.collect`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct DiagCollectResult {
     /// A gzipped tar, in base64 on the wire.
     pub bundle: Bundle,
@@ -631,6 +632,14 @@ struct BundleBytes(#[serde(with = "base64_text")] Arc<[u8]>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a bundle of {0} bytes; at most {DIAGNOSTICS_BYTES_MAX} are allowed")]
 pub struct BundleTooLarge(pub usize);
+
+schema!(
+    Bundle,
+    schemars::json_schema!({
+        "description": "A gzipped tar of at most 128 KiB, as base64.", "type": "string",
+        "pattern": crate::words::BASE64_PATTERN, "maxLength": DIAGNOSTICS_BYTES_MAX.div_ceil(3) * 4,
+    })
+);
 
 impl Bundle {
     /// Takes a bundle that is not too large.
@@ -670,14 +679,14 @@ impl From<Bundle> for BundleBytes {
 }
 
 /// Result of `server.rejoin`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ServerRejoinResult {
     /// The node that joined.
     pub node: NodeName,
 }
 
 /// Result of `node.drain`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct NodeDrainResult {
     /// What was moved.
     pub evicted: Vec<String>,
@@ -686,7 +695,7 @@ pub struct NodeDrainResult {
 }
 
 /// Result of `node.forget`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct NodeForgetResult {
     /// Whether there was a Node to delete.
     pub deleted: bool,
@@ -694,15 +703,17 @@ pub struct NodeForgetResult {
 
 /// `POST /operations/{id}/events`: what happened, in order (OPS-8). Held to the limits of a call: 100 events, 200 lines a
 /// log, 1 KiB a line, 128 KiB of log. A number twice, or out of order, is for the portal to sort out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "EventsAsWritten")]
 pub struct OperationEvents {
     events: Vec<OperationEvent>,
 }
 
-/// [`OperationEvents`] before its limits are known to be kept.
-#[derive(Deserialize)]
+/// Events of an operation, in order.
+#[derive(Deserialize, JsonSchema)]
 struct EventsAsWritten {
+    /// The events: at most 100, with at most 128 KiB of log in all.
+    #[schemars(length(max = 100))]
     events: Vec<OperationEvent>,
 }
 
@@ -780,9 +791,16 @@ impl TryFrom<EventsAsWritten> for OperationEvents {
 }
 
 /// One thing that happened in an operation.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("allOf" = [
+    {"if": {"properties": {"state": {"const": "started"}}},
+     "then": {"required": ["step"], "properties": {"step": {"type": "string"}}}},
+    {"if": {"properties": {"state": {"enum": ["unsupported", "refused"]}}},
+     "then": {"properties": {"step": {"type": "null"}}}},
+]))]
 pub struct OperationEvent {
     /// Counts from 1 within the operation (OPS-8).
+    #[schemars(range(min = 1))]
     pub sequence: u64,
     /// When.
     pub at: Timestamp,
@@ -792,7 +810,8 @@ pub struct OperationEvent {
     pub state: EventState,
     /// In words.
     pub message: Option<String>,
-    /// The last lines of the operation's log (OPS-3).
+    /// The last lines of the operation's log (OPS-3): at most 200, each of at most 1 KiB.
+    #[schemars(length(max = 200), inner(length(max = 1024)))]
     pub log_tail: Option<Vec<String>>,
     /// Why, with `failed` and `refused`.
     pub reason: Option<Reason>,
@@ -866,7 +885,7 @@ open_words! {
 }
 
 /// What events are answered with (OPS-8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct EventsAnswer {
     /// The highest sequence up to which there is no gap.
     pub accepted_sequence: u64,

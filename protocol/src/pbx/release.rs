@@ -1,5 +1,6 @@
 //! What a release manifest says. To be believed only as [`crate::verified::Verified`].
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::Sha256Hex;
@@ -8,7 +9,7 @@ use crate::time::Timestamp;
 use crate::words::open_words;
 
 /// The payload of a signed manifest.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// The release that it is of (UPD-6).
     pub version: ReleaseVersion,
@@ -35,7 +36,7 @@ open_words! {
 }
 
 /// The agent program of a release.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AgentRelease {
     /// Its version; a document that names another is no mix to be had (UPD-6).
     pub version: AgentVersion,
@@ -44,7 +45,7 @@ pub struct AgentRelease {
 }
 
 /// An agent program to fetch.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AgentArtifact {
     /// What it runs on.
     pub arch: Arch,
@@ -57,7 +58,7 @@ pub struct AgentArtifact {
 }
 
 /// The node image of a release.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ImageRelease {
     /// The k3s in it.
     pub k3s_version: String,
@@ -66,7 +67,7 @@ pub struct ImageRelease {
 }
 
 /// A node image to fetch.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct ImageArtifact {
     /// What it runs on.
     pub arch: Arch,
@@ -83,7 +84,7 @@ pub struct ImageArtifact {
 }
 
 /// An add-on of a release.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AddonTemplate {
     /// Its name.
     pub name: AddonName,
@@ -98,14 +99,14 @@ pub struct AddonTemplate {
 }
 
 /// When an add-on counts as healthy (ADD-12).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct HealthCheck {
     /// Deployments that must be available.
     pub deployments: Vec<DeploymentRef>,
 }
 
 /// A Deployment.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct DeploymentRef {
     /// Its namespace.
     pub namespace: String,

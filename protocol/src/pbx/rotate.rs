@@ -1,5 +1,6 @@
 //! `POST /rotate-key`: new keys for old, signed with the old one (OP-9).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::KeyId;
@@ -7,7 +8,7 @@ use crate::seal::SealingPublicKey;
 use crate::sign::{Signature, SigningPublicKey};
 
 /// New public keys, with the proof that the new private key is at hand.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct RotateKeyRequest {
     /// The new signing key (KEY-1).
     pub signing_key: SigningPublicKey,
@@ -18,7 +19,7 @@ pub struct RotateKeyRequest {
 }
 
 /// What the portal registered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct RotateKeyAnswer {
     /// The ID of the new signing key.
     pub active_key_id: KeyId,

@@ -9,6 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -23,10 +24,10 @@ use crate::id::{
 use crate::json::{self, JsonRefusal};
 use crate::seal::{Sealed, SecretPlaces, first_in_clear};
 use crate::time::Timestamp;
-use crate::words::{closed_words, open_words, serde_by_text};
+use crate::words::{closed_words, open_words, schema, serde_by_text};
 
 /// What an agent says of its node. A try after a 400 sends the same report again, byte for byte.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct SyncReport {
     /// The protocol that the agent speaks.
     pub protocol: ProtocolVersion,
@@ -65,7 +66,7 @@ pub struct SyncReport {
 }
 
 /// What was booted.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct BootReport {
     /// The hash of the image.
     pub image_sha256: Sha256Hex,
@@ -74,7 +75,7 @@ pub struct BootReport {
 }
 
 /// How k3s is.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct K3sReport {
     /// Its version; null while it is not known.
     pub version: Option<String>,
@@ -117,7 +118,7 @@ closed_words! {
 }
 
 /// Where the document stands. Before the first one both generations are 0 and the result is `applied`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct DocumentReport {
     /// The document that is in force.
     pub applied_generation: Generation,
@@ -150,7 +151,7 @@ closed_words! {
 }
 
 /// Where an add-on stands (ADD-7).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct AddonReport {
     /// Its name.
     pub name: AddonName,
@@ -175,7 +176,7 @@ open_words! {
 }
 
 /// The operation that runs.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct OperationReport {
     /// Its ID.
     pub id: OperationId,
@@ -204,7 +205,7 @@ closed_words! {
 }
 
 /// Where the agent's own update stands.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct UpdateReport {
     /// The version that runs.
     pub running: AgentVersion,
@@ -213,7 +214,7 @@ pub struct UpdateReport {
 }
 
 /// A refusal that came again and again (ANS-2).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct LastError {
     /// Its code, or its status where it had none.
     pub code: String,
@@ -222,11 +223,12 @@ pub struct LastError {
 }
 
 /// What a report is answered with; `desired` is read in a second stage.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct SyncAnswer {
     /// The portal's time.
     pub portal_time: Timestamp,
     /// The document as raw text; none until one is set.
+    #[schemars(with = "Option<DesiredState>")]
     pub desired: Option<Arc<RawValue>>,
     /// The operation that this agent is to run (OPS-9).
     pub operation: Option<OperationOffer>,
@@ -242,7 +244,7 @@ impl PartialEq for SyncAnswer {
 }
 
 /// A document: what a node is to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredState {
     /// Which document it is; an older one is refused (SYNC-7).
     pub generation: Generation,
@@ -261,7 +263,7 @@ pub struct DesiredState {
 }
 
 /// The host's configuration (FILE-16).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct HostConfig {
     /// When snapshots are taken, as cron says it.
     pub snapshot_schedule: String,
@@ -282,7 +284,7 @@ open_words! {
 }
 
 /// When k3s may be restarted (SYNC-8).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct MaintenanceWindow {
     /// The days on which it opens.
     pub days: Vec<Weekday>,
@@ -365,9 +367,15 @@ impl fmt::Display for TimeOfDay {
 }
 
 serde_by_text!(TimeOfDay, "a time of day as HH:MM");
+schema!(
+    TimeOfDay,
+    schemars::json_schema!({
+        "description": "A time of day.", "type": "string", "pattern": "^([01][0-9]|2[0-3]):[0-5][0-9]$",
+    })
+);
 
 /// What an add-on is to be.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AddonSpec {
     /// Its name.
     pub name: AddonName,

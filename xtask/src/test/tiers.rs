@@ -62,6 +62,11 @@ pub(super) const TIERS: &[Tier] = &[
         run: python_client,
     },
     Tier {
+        name: "hostile-requests",
+        proves: "the portal answers what its OpenAPI documents describe, whatever is asked",
+        run: hostile_requests,
+    },
+    Tier {
         name: "main-job",
         proves: "`loadgen run steady` ends in PASS, in release",
         run: main_job,
@@ -244,7 +249,7 @@ fn show_failures(log: &str) {
 }
 
 fn vectors(project: &Project) -> Result<Ending> {
-    let python = match tools::python(project) {
+    let python = match tools::python(project, &tools::CHECKERS) {
         Ok(python) => python,
         Err(why) => return Ok(Ending::NotRun(format!("{why:#}"))),
     };
@@ -259,7 +264,7 @@ fn vectors(project: &Project) -> Result<Ending> {
 }
 
 fn python_client(project: &Project) -> Result<Ending> {
-    let python = match tools::python(project) {
+    let python = match tools::python(project, &tools::CHECKERS) {
         Ok(python) => python,
         Err(why) => return Ok(Ending::NotRun(format!("{why:#}"))),
     };
@@ -269,6 +274,18 @@ fn python_client(project: &Project) -> Result<Ending> {
         .arg("--portal-binary")
         .arg(built(project, "mock-portal")?);
     checked(project.run("python-client", &mut client)?)
+}
+
+fn hostile_requests(project: &Project) -> Result<Ending> {
+    let python = match tools::python(project, &tools::HOSTILE) {
+        Ok(python) => python,
+        Err(why) => return Ok(Ending::NotRun(format!("{why:#}"))),
+    };
+    let mut hunt = Command::new(python);
+    hunt.arg("e2e/python/hostile.py")
+        .arg("--portal-binary")
+        .arg(built(project, "mock-portal")?);
+    checked(project.run("hostile-requests", &mut hunt)?)
 }
 
 /// Judges a checker that closes with `N passed, N failed`.

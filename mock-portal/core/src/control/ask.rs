@@ -6,6 +6,7 @@ use protocol::hash::Sha256Hex;
 use protocol::id::{AgentId, ClusterId, NodeName, ServerId};
 use protocol::pbx::operation::{Consent, OperationKind};
 use protocol::time::Timestamp;
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -14,7 +15,7 @@ use crate::enroll::TokenBounds;
 use crate::identities::Agent;
 
 /// `POST /tokens`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TokensInput {
     /// The cluster; with `servers_per_cluster` the stem of the clusters' IDs.
@@ -28,13 +29,15 @@ pub struct TokensInput {
     /// Seconds for which the tokens may be used; without, for ever.
     pub expires_in_seconds: Option<u64>,
     /// How many tokens, 1 to 100,000; their nodes are `<node_name>-1`, `-2` … Without, one for `node_name` itself.
+    #[schemars(range(min = 1, max = 100_000))]
     pub count: Option<u32>,
     /// How many nodes share a cluster; their clusters are `<cluster_id>-1`, `-2` … Without, all share `cluster_id` itself.
+    #[schemars(range(min = 1))]
     pub servers_per_cluster: Option<u32>,
 }
 
 /// `GET /agents`.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentsQuery {
     /// Only agents in that state.
@@ -48,7 +51,7 @@ pub struct AgentsQuery {
 }
 
 /// The states that agents can be asked for by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentsState {
     /// Not revoked, with one pair of keys or two.
@@ -60,7 +63,7 @@ pub enum AgentsState {
 }
 
 /// `POST /clusters/{id}/operations`: secrets among the parameters in clear; sealed when the operation is handed out.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OperationInput {
     /// The kind; one that the protocol does not know is handed out all the same (OPS-5).
@@ -157,7 +160,7 @@ fn no_params() -> Arc<RawValue> {
 }
 
 /// `PUT /clock`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClockInput {
     /// Milliseconds by which the portal's clock is ahead of the machine's.

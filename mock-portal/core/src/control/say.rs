@@ -16,6 +16,7 @@ use protocol::problem::ProblemCode;
 use protocol::seal::SealingPublicKey;
 use protocol::sign::SigningPublicKey;
 use protocol::time::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -27,14 +28,14 @@ use crate::portal::Shard;
 use crate::request::PortalNow;
 
 /// Answer of `POST /tokens`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokensMade {
     /// The tokens, in the order of their nodes.
     pub tokens: Vec<TokenLine>,
 }
 
 /// A token as whoever enrolls agents reads it; null where any will do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TokenLine {
     /// The token.
     pub token: EnrollmentToken,
@@ -49,7 +50,7 @@ pub struct TokenLine {
 }
 
 /// Answer of `GET /agents`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AgentsPage {
     /// The agents, in the order of their IDs.
     pub agents: Vec<AgentSummary>,
@@ -58,7 +59,9 @@ pub struct AgentsPage {
 }
 
 /// How an agent stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum AgentState {
     /// With one pair of keys.
@@ -70,7 +73,7 @@ pub enum AgentState {
 }
 
 /// An agent in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AgentSummary {
     /// Its ID.
     pub id: AgentId,
@@ -99,7 +102,7 @@ pub struct AgentSummary {
 }
 
 /// Answer of `GET /agents/{id}`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct AgentDetail {
     /// What the list says.
     #[serde(flatten)]
@@ -113,7 +116,7 @@ pub struct AgentDetail {
 }
 
 /// A pair of keys of an agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct AgentKey {
     /// The signing key's ID.
     pub id: KeyId,
@@ -126,7 +129,7 @@ pub struct AgentKey {
 }
 
 /// Answer of `PUT /clusters/{id}/desired`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DesiredSet {
     /// The generation that the document got.
     pub generation: Generation,
@@ -135,7 +138,7 @@ pub struct DesiredSet {
 }
 
 /// Answer of `GET /clusters/{id}/desired`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct DesiredView {
     /// The document's generation; 0 before the first.
     pub generation: Generation,
@@ -146,7 +149,7 @@ pub struct DesiredView {
 }
 
 /// Answer of `POST /clusters/{id}/operations`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OperationPosted {
     /// Its ID.
     pub id: OperationId,
@@ -155,7 +158,9 @@ pub struct OperationPosted {
 }
 
 /// How an operation stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationStatus {
     /// Waits for those before it, or for its node's next sync.
@@ -198,7 +203,7 @@ impl OperationStatus {
 }
 
 /// Answer of `GET /operations/{id}`.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct OperationView {
     /// Its ID.
     pub id: OperationId,
@@ -237,7 +242,7 @@ pub struct OperationView {
 }
 
 /// Answer of `GET /releases`, one line a release.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReleaseView {
     /// The release.
     pub version: ReleaseVersion,
@@ -252,7 +257,7 @@ pub struct ReleaseView {
 }
 
 /// Answer of `POST /releases`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReleasePublished {
     /// The release.
     pub version: ReleaseVersion,
@@ -263,7 +268,7 @@ pub struct ReleasePublished {
 }
 
 /// The public half of the key that signs releases.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReleaseKeyView {
     /// Its ID.
     pub id: KeyId,
@@ -272,7 +277,7 @@ pub struct ReleaseKeyView {
 }
 
 /// Answer of `PUT /clock`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClockView {
     /// The portal's time.
     pub portal_time: Timestamp,
@@ -284,14 +289,14 @@ pub struct ClockView {
 
 /// Answer of `GET /counters`: every answer that was given, by endpoint, status and code. An answer is given when it is
 /// decided; whether it arrived is not known here.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Counters {
     /// What was counted; lines of 0 are left out.
     pub answers: Vec<CounterLine>,
 }
 
 /// How often an answer was given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct CounterLine {
     /// The endpoint; none where the request had no route.
     pub endpoint: Option<Endpoint>,
