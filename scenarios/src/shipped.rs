@@ -21,6 +21,14 @@ pub const SHIPPED: &[Shipped] = &[
         name: "enrollment-storm",
         text: include_str!("../enrollment-storm.toml"),
     },
+    Shipped {
+        name: "ramp-to-1000",
+        text: include_str!("../ramp-to-1000.toml"),
+    },
+    Shipped {
+        name: "rotation-wave",
+        text: include_str!("../rotation-wave.toml"),
+    },
 ];
 
 /// All of them.
@@ -79,7 +87,7 @@ mod tests {
             ),
             (
                 "zzz",
-                "there is no scenario `zzz`; there are steady, enrollment-storm",
+                "there is no scenario `zzz`; there are steady, enrollment-storm, ramp-to-1000, rotation-wave",
             ),
         ];
         for (name, error) in rows {
