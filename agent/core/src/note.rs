@@ -10,7 +10,7 @@ use protocol::id::{
     AgentId, AgentVersion, Generation, KeyId, NodeName, OperationId, ReleaseVersion,
 };
 use protocol::pbx::operation::{OperationKind, Reason, Step};
-use protocol::pbx::sync::{DocumentResult, OperationState};
+use protocol::pbx::sync::{AddonReport, AddonState, DocumentResult, OperationState};
 use protocol::problem::ProblemCode;
 use record::Metric;
 
@@ -125,6 +125,8 @@ pub enum Note {
         /// The one named.
         wanted: AgentVersion,
     },
+    /// The state of an add-on is another one (ADD-7).
+    Addon(AddonReport),
     /// An operation was taken.
     OperationAccepted {
         /// Its ID.
@@ -255,6 +257,7 @@ impl Note {
             | Self::NoToken
             | Self::BootstrapUnopenable { .. }
             | Self::AgentVersionWanted { .. }
+            | Self::Addon(_)
             | Self::OperationAccepted { .. }
             | Self::OperationAnsweredAgain { .. }
             | Self::OperationChanged { .. }
@@ -280,6 +283,11 @@ impl Note {
                 | DocumentResult::UnopenableSecret
                 | DocumentResult::StaleDocument
                 | DocumentResult::Failed => Severity::Warn,
+            },
+            Self::Addon(report) => match report.state {
+                AddonState::Applied | AddonState::Removed => Severity::Info,
+                AddonState::Pending => Severity::Debug,
+                AddonState::Failed | AddonState::Unknown(_) => Severity::Warn,
             },
             Self::OperationEnded { state, .. } => match state {
                 OperationState::Running | OperationState::Succeeded => Severity::Info,

@@ -11,12 +11,14 @@
 //! | `sync` | when a report is due, and what it says |
 //! | `document`, `converge` | taking the desired state; putting it into force |
 //! | `window` | whether a moment lies in the maintenance window, and when the next one begins |
+//! | [`addon`] | add-ons: what they may consist of, their table of decisions, a round over them |
 //! | `operate` | which operations are begun, and carrying them out step by step |
 //! | `steps`, `rotate` | what each step does, a file a family; a rotation of the keys |
 //! | [`diagnostics`] | what a diagnostic bundle may hold |
 //! | `events`, `deliver` | what an operation leaves behind; how the portal gets it |
 //! | `shared` | nothing: what all lanes share |
 
+pub mod addon;
 mod agent;
 mod converge;
 mod deliver;

@@ -17,6 +17,7 @@ use agent_drive::tls::{Trust, client_config};
 use agent_drive::{
     BaseUrl, Exchange, Failure, Patience, Settings, Spoken, SystemClock, TimeOuts, Transport,
 };
+use fleet_sim::addons::AddonCosts;
 use fleet_sim::host::Costs;
 use fleet_sim::referee::{self, Context, Referees};
 use portal_core::control::TokenLine;
@@ -1068,6 +1069,13 @@ fn costs(population: &Population) -> Costs {
         reset_ms: scaled(real.reset_ms),
         evict_ms: scaled(real.evict_ms),
         collect_ms: scaled(real.collect_ms),
+        addons: AddonCosts {
+            manifests_pass_ms: scaled(real.addons.manifests_pass_ms),
+            install_ms: scaled(real.addons.install_ms),
+            uninstall_ms: scaled(real.addons.uninstall_ms),
+            rollout_ms: scaled(real.addons.rollout_ms),
+            flux_ms: scaled(real.addons.flux_ms),
+        },
     }
 }
 

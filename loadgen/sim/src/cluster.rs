@@ -1,5 +1,5 @@
 //! The Kubernetes API of a cluster and what lies behind it: Nodes with their heartbeats and what runs on them, Secrets,
-//! ServiceAccounts with their tokens, the bucket of the snapshots, and the epoch of the data, which a restore sets back.
+//! add-ons, ServiceAccounts with their tokens, the bucket of the snapshots, and the epoch of the data, which a restore sets back.
 //!
 //! The API answers while the k3s of at least one server is up. Which server leads among several is not modelled here yet;
 //! a single server leads while the API is up (SYNC-6).
@@ -13,10 +13,14 @@ use protocol::id::{NodeName, SnapshotName};
 use protocol::pbx::operation::Role;
 use protocol::time::Timestamp;
 
+use crate::addons::{Addons, AddonsApi, Obstacles};
+
 /// A cluster's API, and the bucket that it keeps its snapshots in.
 #[derive(Debug, Clone, Default)]
 pub struct SimCluster {
     data: Data,
+    /// What stands in the way of its add-ons.
+    pub obstacles: Obstacles,
     serving: BTreeSet<NodeName>,
     up_since: Option<Monotonic>,
     bucket: Bucket,
@@ -34,6 +38,7 @@ pub struct Data {
     accounts: BTreeMap<AccountName, ServiceAccount>,
     /// What runs on a node, made when somebody looks at it first.
     pods: BTreeMap<NodeName, Vec<Pod>>,
+    addons: Addons,
 }
 
 /// A Node object.
@@ -195,6 +200,21 @@ impl SimCluster {
                 Ok(())
             }
         }
+    }
+
+    /// The add-ons.
+    ///
+    /// # Errors
+    /// While the API is down.
+    pub fn addons(&mut self) -> Result<AddonsApi<'_>, ApiDown> {
+        if self.serving.is_empty() {
+            return Err(ApiDown);
+        }
+        Ok(AddonsApi {
+            addons: &mut self.data.addons,
+            obstacles: &self.obstacles,
+            uids: &mut self.uids,
+        })
     }
 
     fn api(&mut self) -> Result<&mut Data, ApiDown> {

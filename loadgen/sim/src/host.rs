@@ -22,8 +22,8 @@ use agent_core::pbx::task::{
 };
 use agent_core::time::Monotonic;
 use protocol::hash::Sha256Hex;
-use protocol::id::{NodeName, OperationId, ServerId, SnapshotName};
-use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer};
+use protocol::id::{AddonName, NodeName, OperationId, ServerId, SnapshotName};
+use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer, FirstManifest};
 use protocol::pbx::operation::ServerRejoinParams;
 use protocol::pbx::sync::{ApiState, BootReport, K3sReport, UnitState};
 use protocol::seal::{Sealed, SealingSecretKey, Secret, seal};
@@ -36,6 +36,7 @@ pub use self::effects::{Fall, Leftover};
 
 use self::effects::{Effects, Undone};
 use self::log::Logs;
+use crate::addons::{self, AddonCosts};
 use crate::cluster::{ApiDown, Data, SimCluster};
 use crate::signing::NodeKey;
 
@@ -66,6 +67,8 @@ pub struct Costs {
     pub evict_ms: u64,
     /// Collecting a diagnostic bundle.
     pub collect_ms: u64,
+    /// What happens to add-ons.
+    pub addons: AddonCosts,
 }
 
 impl Default for Costs {
@@ -84,6 +87,7 @@ impl Default for Costs {
             reset_ms: 15_000,
             evict_ms: 30_000,
             collect_ms: 800,
+            addons: AddonCosts::default(),
         }
     }
 }
@@ -118,6 +122,10 @@ pub struct SimHost {
     k3s_configured: bool,
     drop_ins: Option<DropIns>,
     restart_pending: bool,
+    /// The add-ons whose first-start manifest k3s has let go of (FILE-11).
+    let_go: BTreeSet<AddonName>,
+    /// k3s was started, and has not applied its first-start manifests since.
+    owes_manifests: bool,
     k3s: K3s,
     /// systemd starts k3s at boot.
     k3s_enabled: bool,
@@ -188,6 +196,8 @@ impl SimHost {
             k3s_configured: false,
             drop_ins: None,
             restart_pending: false,
+            let_go: BTreeSet::new(),
+            owes_manifests: false,
             k3s: K3s::Stopped,
             k3s_enabled: false,
             has_datastore: false,
@@ -274,7 +284,15 @@ impl SimHost {
                     .max(costs.api_call_ms),
                 K3s::Joining | K3s::Stopped => costs.api_call_ms,
             },
-            Task::WriteSecrets(_) => 2 * costs.api_call_ms,
+            Task::WriteSecrets(_) | Task::EmptyPlatform(_) => 2 * costs.api_call_ms,
+            Task::LookAtAddons(_) => 5 * costs.api_call_ms,
+            Task::LetGoOfManifest(addon) => {
+                let is_new = !self.let_go.contains(addon) && self.first_manifest(addon).is_some();
+                costs.file_ms + u64::from(is_new) * costs.addons.manifests_pass_ms
+            }
+            // Each for trial, and each in earnest.
+            Task::ApplyAddon { objects, .. } => 2 * objects.len() as u64 * costs.api_call_ms,
+            Task::DeleteAddon { objects, .. } => objects.len() as u64 * costs.api_call_ms,
             Task::SaveSnapshot { .. } => costs.snapshot_ms,
             Task::ConfirmSnapshot { .. } => costs.bucket_ms,
             Task::ResetRestore { .. } => costs.reset_ms,
@@ -523,6 +541,46 @@ impl SimHost {
                     restart_pending: self.restart_pending,
                 })
             }
+            Task::LetGoOfManifest(addon) => {
+                effects.next()?;
+                self.let_go.insert(addon.clone());
+                Ok(Done::Plain)
+            }
+            Task::LookAtAddons(look) => {
+                let costs = Arc::clone(&self.server.costs);
+                let seen = self.cluster().addons()?.look(look, now, &costs.addons);
+                Ok(Done::AddonsSeen(Box::new(seen)))
+            }
+            Task::ApplyAddon { objects, .. } => {
+                // Nothing is applied before all of them are admitted.
+                let open = |sealed: &Sealed| self.open_one(sealed);
+                let ready: Result<Vec<_>, String> =
+                    objects.iter().map(|it| addons::admit(it, open)).collect();
+                let mut applied = Vec::with_capacity(objects.len());
+                for (object, fingerprint) in objects.iter().zip(ready?) {
+                    effects.next()?;
+                    let mut cluster = self.cluster();
+                    applied.push(cluster.addons()?.apply(object, fingerprint, now));
+                }
+                Ok(Done::AddonApplied(applied))
+            }
+            Task::EmptyPlatform(platform) => {
+                let mut cluster = self.cluster();
+                let applications = cluster.addons()?.applications();
+                if applications.is_empty() {
+                    let fingerprint = addons::admit(platform, |_| None)?;
+                    effects.next()?;
+                    cluster.addons()?.apply(platform, fingerprint, now);
+                }
+                Ok(Done::Applications(applications))
+            }
+            Task::DeleteAddon { objects, .. } => {
+                for doomed in objects {
+                    effects.next()?;
+                    self.cluster().addons()?.delete(doomed, now);
+                }
+                Ok(Done::Plain)
+            }
             Task::SaveSnapshot { name } => {
                 let data = self.cluster().snapshot()?;
                 let full = format!("{name}-{}-{}", self.server.node, now.as_ms());
@@ -729,6 +787,12 @@ impl SimHost {
         ChaCha20Rng::from_seed(hash.finalize().into())
     }
 
+    /// The first-start manifest of an add-on: `pbx-<name>.yaml`.
+    fn first_manifest(&self, addon: &AddonName) -> Option<&FirstManifest> {
+        let mut manifests = self.bootstrap.as_ref()?.manifests.iter();
+        manifests.find(|manifest| addon_of(manifest).as_ref() == Some(addon))
+    }
+
     fn restorable(&self, snapshot: &SnapshotName, source: &RestoreSource) -> Result<Data, String> {
         let (place, found) = match source {
             RestoreSource::Local => ("this node", self.local.get(snapshot).cloned()),
@@ -830,6 +894,7 @@ impl SimHost {
 
     fn start_k3s(&mut self, now: Monotonic) {
         self.restart_pending = false;
+        self.owes_manifests = true;
         if self.joins.is_some() && !self.has_datastore {
             self.k3s = K3s::Joining;
             self.pass_time(now);
@@ -850,7 +915,20 @@ impl SimHost {
         let coming_up = self.coming_up(now);
         let mut cluster = self.cluster.lock().unwrap_or_else(PoisonError::into_inner);
         match self.k3s {
-            K3s::Up { api_at } if api_at <= now => cluster.serve(&self.server.node, now),
+            K3s::Up { api_at } if api_at <= now => {
+                cluster.serve(&self.server.node, now);
+                if self.owes_manifests
+                    && let (Some(bootstrap), Ok(mut addons)) = (&self.bootstrap, cluster.addons())
+                {
+                    // At each start all that it has not let go of, whatever has become of them.
+                    let first = bootstrap.manifests.iter();
+                    let first = first.filter_map(|it| Some((addon_of(it)?, it)));
+                    for (addon, manifest) in first.filter(|(it, _)| !self.let_go.contains(it)) {
+                        addons.apply_first_manifest(&addon, &manifest.content, now);
+                    }
+                }
+                self.owes_manifests = false;
+            }
             K3s::Joining if cluster.is_served_beside(&self.server.node) => {
                 self.has_datastore = true;
                 self.k3s = coming_up;
@@ -874,6 +952,12 @@ const NO_CONFIG: &str = "k3s.service failed: there is no config.yaml";
 pub const TOKEN_MARK: &str = "canary-account-token";
 
 const NO_BOOTSTRAP: &str = "there is no bootstrap.json";
+
+/// The add-on that a first-start manifest is of.
+fn addon_of(manifest: &FirstManifest) -> Option<AddonName> {
+    let name = manifest.name.as_str().strip_prefix("pbx-")?;
+    AddonName::new(name.strip_suffix(".yaml")?).ok()
+}
 
 fn operation(record: &StepRecord) -> Option<&OperationId> {
     match &record.work {

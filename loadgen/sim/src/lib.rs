@@ -6,9 +6,11 @@
 //!
 //! - [`disk`]: what survives a crash.
 //! - [`cluster`]: the Kubernetes API and what lies behind it, shared by the servers of a cluster.
+//! - [`addons`]: what is in a cluster of its add-ons, and what controllers make of it.
 //! - [`host`]: one server.
 //! - [`trace`]: what goes through an agent's machine, as events; [`referee`]: rules that hold in every run, judged on them.
 
+pub mod addons;
 pub mod clock;
 pub mod cluster;
 pub mod disk;

@@ -492,9 +492,11 @@ impl Agent {
             enroll.looked(seen.boot.image_sha256);
             return;
         }
+        self.converge.cycle_begins(&self.shared);
         let identity = self.shared.journal.identity.as_ref();
         let contents = Contents {
             document: self.document.report(&self.shared),
+            addons: self.converge.addon_reports(),
             operation: self.operate.report(&self.shared),
             problems: self.problems(std::mem::take(&mut seen.problems)),
             keys_created_at: identity.map_or(Timestamp::MIN, |identity| identity.active.created_at),

@@ -1,15 +1,16 @@
 //! The converge lane: putting the taken document into force (SYNC-2, SYNC-3, SYNC-5, SYNC-6).
 //!
 //! A plan ([`next_step`]) that is made again from what the node shows, so a crash, a new document or a failed task are all
-//! the same case. Whether a document counts at all is the affair of [`document`](super::document). The agent's own update
-//! and the add-ons, which belong before and behind the Secrets, are not here yet.
+//! the same case. Whether a document counts at all is the affair of [`document`](super::document), what is done about the
+//! add-ons behind the Secrets that of [`addon`](super::addon). The agent's own update, which comes before all, is not here yet.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use protocol::pbx::sync::{DesiredState, DocumentResult, IngressMode};
+use protocol::pbx::sync::{AddonReport, DesiredState, DocumentResult, IngressMode};
 use protocol::time::Timestamp;
 
+use super::addon::Addons;
 use super::document::Document;
 use super::durable::TakenDocument;
 use super::shared::{Conditions, Shared};
@@ -31,6 +32,7 @@ pub(super) struct Converge {
     /// The taken document as it was read, from its first task until it is in force: reading is the dearest thing that an
     /// agent does, and what was read is as large as the rest of it.
     desired: Option<Box<DesiredState>>,
+    addons: Addons,
     /// A drop-in that waits for the window.
     waiting: Option<Box<Waiting>>,
     /// When the cluster's configuration is to be applied again (SYNC-3).
@@ -91,16 +93,13 @@ fn next_step(force: Option<Force>, may_restart: bool, conditions: Conditions) ->
     match done {
         None => Next::Do(DocumentStep::WriteDropIns),
         Some(_) if may_restart => Next::Do(DocumentStep::RestartK3s),
+        Some(DocumentStep::Addons) => Next::Finished,
+        Some(_) if !conditions.api_is_up => Next::WaitForApi,
+        Some(_) if !conditions.leader => Next::Finished,
         Some(DocumentStep::WriteDropIns | DocumentStep::RestartK3s) => {
-            if !conditions.api_is_up {
-                Next::WaitForApi
-            } else if conditions.leader {
-                Next::Do(DocumentStep::WriteSecrets)
-            } else {
-                Next::Finished
-            }
+            Next::Do(DocumentStep::WriteSecrets)
         }
-        Some(DocumentStep::WriteSecrets) => Next::Finished,
+        Some(DocumentStep::WriteSecrets) => Next::Do(DocumentStep::Addons),
     }
 }
 
@@ -113,6 +112,7 @@ impl Converge {
                 Some(Force { done: None })
             },
             desired: None,
+            addons: Addons::default(),
             waiting: None,
             reapply_at: shared.now.monotonic,
             retry: Backoff::default(),
@@ -127,6 +127,26 @@ impl Converge {
         self.force = Some(Force { done: None });
         self.desired = None;
         self.waiting = None;
+        self.addons.begin();
+    }
+
+    /// A cycle begins: the node was looked at. Who does not lead knows nothing of the add-ons and will write everything as
+    /// soon as it does, be it after a restart of k3s or a restore; and while an add-on waits for something, the cluster's
+    /// configuration is applied at every cycle (ADD-12).
+    pub(super) fn cycle_begins(&mut self, shared: &Shared) {
+        let conditions = shared.conditions;
+        let may_change = conditions.is_some_and(Conditions::may_change_cluster);
+        if !may_change {
+            self.addons.forget();
+        }
+        if !may_change || self.addons.wants_every_cycle() {
+            self.reapply_at = shared.now.monotonic;
+        }
+    }
+
+    /// What a report says of the add-ons.
+    pub(super) fn addon_reports(&self) -> &[AddonReport] {
+        self.addons.reports()
     }
 
     /// Whether nothing is to be done for the taken document.
@@ -202,9 +222,15 @@ impl Converge {
         self.look_for_window(shared, conditions, &taken);
         let Some(force) = self.force else { return };
         match self.next_step(shared, conditions) {
+            Next::Do(DocumentStep::Addons) if !self.has_addons(shared, &taken) => {
+                let all = Force {
+                    done: Some(DocumentStep::Addons),
+                };
+                self.finish(shared, document, &taken, all);
+            }
             Next::Do(_) => {}
             Next::WaitForApi => {
-                let why = "the Kubernetes API is down; the Secrets wait for it".to_owned();
+                let why = "the Kubernetes API is down; Secrets and add-ons wait for it".to_owned();
                 document.stand_in_force(shared, &taken, DocumentResult::Pending, Some(why));
             }
             Next::Finished => self.finish(shared, document, &taken, force),
@@ -234,11 +260,18 @@ impl Converge {
         }
     }
 
-    fn read(&mut self, taken: &TakenDocument) -> Option<&DesiredState> {
-        if self.desired.is_none() {
-            self.desired = Some(Box::new(DesiredState::read(&taken.raw).ok()?));
+    /// Whether there is anything to do about add-ons: what the document has, or what was applied once.
+    fn has_addons(&mut self, shared: &Shared, taken: &TakenDocument) -> bool {
+        let has_some = (self.read(taken)).is_some_and(|desired| !desired.addons.is_empty())
+            || !shared.journal.addons.is_empty();
+        if !has_some {
+            self.addons.forget();
         }
-        self.desired.as_deref()
+        has_some
+    }
+
+    fn read(&mut self, taken: &TakenDocument) -> Option<&DesiredState> {
+        read(&mut self.desired, taken)
     }
 
     /// The host's task that is next, if the document is on disk and nothing is waited for.
@@ -275,6 +308,9 @@ impl Converge {
                 let secrets = self.read(&taken)?.secrets.clone();
                 Task::WriteSecrets(Secrets::Document(Box::new(secrets)))
             }
+            // What will be applied is on disk by name before it is.
+            DocumentStep::Addons if !shared.journal.is_settled() => return None,
+            DocumentStep::Addons => self.addons.task(shared),
         };
         let work = Work::Document {
             generation: taken.generation,
@@ -304,19 +340,36 @@ impl Converge {
         {
             return;
         }
-        match result {
-            Ok(done) => {
+        if let Err(failure) = &result {
+            let (generation, message) = (taken.generation, failure.message.clone());
+            let work = Work::Document { generation, step };
+            shared.note(Note::TaskFailed { work, message });
+        }
+        if let (Ok(Done::DropIns { restart_pending }), Some(seen)) =
+            (&result, &mut shared.conditions)
+        {
+            seen.restart_pending = *restart_pending;
+        }
+        let is_over = match step {
+            DocumentStep::WriteDropIns | DocumentStep::RestartK3s | DocumentStep::WriteSecrets => {
+                result.map(|_| true)
+            }
+            DocumentStep::Addons => match read(&mut self.desired, taken) {
+                Some(desired) => self.addons.performed(shared, taken, desired, result),
+                None => Ok(true),
+            },
+        };
+        match is_over {
+            Ok(is_over) => {
                 self.retry.succeed();
                 self.retry_at = None;
-                if let (Done::DropIns { restart_pending }, Some(seen)) =
-                    (done, &mut shared.conditions)
-                {
-                    seen.restart_pending = restart_pending;
-                }
                 match step {
                     DocumentStep::RestartK3s => restarted(shared),
-                    DocumentStep::WriteDropIns | DocumentStep::WriteSecrets => {
-                        self.force = self.force.map(|_| Force { done: Some(step) });
+                    DocumentStep::WriteDropIns
+                    | DocumentStep::WriteSecrets
+                    | DocumentStep::Addons => {
+                        let over = self.force.filter(|_| is_over);
+                        self.force = over.map(|_| Force { done: Some(step) }).or(self.force);
                     }
                 }
                 self.plan(shared, document);
@@ -326,18 +379,8 @@ impl Converge {
                     .retry
                     .fail(&shared.facts.limits, &mut self.retry_jitter);
                 self.retry_at = Some(shared.now.monotonic.plus_ms(wait_ms));
-                let message = failure.message;
-                document.stand_in_force(
-                    shared,
-                    taken,
-                    DocumentResult::Failed,
-                    Some(message.clone()),
-                );
-                let work = Work::Document {
-                    generation: taken.generation,
-                    step,
-                };
-                shared.note(Note::TaskFailed { work, message });
+                let why = Some(failure.message);
+                document.stand_in_force(shared, taken, DocumentResult::Failed, why);
             }
         }
     }
@@ -353,8 +396,11 @@ impl Converge {
         self.force = None;
         // Who did not write them writes them as soon as it leads.
         let wait_ms = match was.done {
-            Some(DocumentStep::WriteSecrets) => shared.facts.limits.reapply_interval_ms,
-            None | Some(DocumentStep::WriteDropIns | DocumentStep::RestartK3s) => 0,
+            Some(DocumentStep::Addons) => shared.facts.limits.reapply_interval_ms,
+            None
+            | Some(
+                DocumentStep::WriteDropIns | DocumentStep::RestartK3s | DocumentStep::WriteSecrets,
+            ) => 0,
         };
         self.reapply_at = shared.now.monotonic.plus_ms(wait_ms);
         if !shared.journal.in_force {
@@ -370,6 +416,17 @@ impl Converge {
         };
         document.stand_in_force(shared, taken, result, failed);
     }
+}
+
+/// The taken document, read once as long as it is needed.
+fn read<'a>(
+    desired: &'a mut Option<Box<DesiredState>>,
+    taken: &TakenDocument,
+) -> Option<&'a DesiredState> {
+    if desired.is_none() {
+        *desired = Some(Box::new(DesiredState::read(&taken.raw).ok()?));
+    }
+    desired.as_deref()
 }
 
 /// The parts of a document that fail alone, all others being in force (FILE-16, WIRE-5).

@@ -25,6 +25,7 @@ use protocol::verified::SignedManifest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::addon::seen::KeptAddon;
 use crate::journal::{Ledger, StepRecord, Work};
 use crate::limits::REVOCATIONS_MAX;
 use crate::machine::KeyHandle;
@@ -56,6 +57,9 @@ pub struct Durable {
     /// The generation that was in force last; 0 before the first.
     #[serde(default)]
     pub applied_generation: Generation,
+    /// What was applied of add-ons, on disk by name before it was, and kept when it is gone: a restore brings it back (ADD-5).
+    #[serde(default)]
+    pub addons: Arc<Vec<KeptAddon>>,
     /// The highest floor of a manifest that was believed (UPD-6).
     #[serde(default)]
     pub floor: u64,
@@ -90,6 +94,7 @@ impl Default for Durable {
             document: None,
             in_force: true,
             applied_generation: Generation(0),
+            addons: Arc::default(),
             floor: 0,
             operation: None,
             finished: Arc::default(),

@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use protocol::pbx::ProtocolVersion;
-use protocol::pbx::sync::{DocumentReport, LastError, OperationReport, SyncReport, UpdateReport};
+use protocol::pbx::sync::{
+    AddonReport, DocumentReport, LastError, OperationReport, SyncReport, UpdateReport,
+};
 use protocol::time::Timestamp;
 
 use super::facts::Observation;
@@ -37,8 +39,9 @@ pub(super) struct Sync {
 
 /// What the other lanes put into a report.
 #[derive(Debug)]
-pub(super) struct Contents {
+pub(super) struct Contents<'a> {
     pub(super) document: DocumentReport,
+    pub(super) addons: &'a [AddonReport],
     pub(super) operation: Option<OperationReport>,
     pub(super) problems: Vec<String>,
     pub(super) keys_created_at: Timestamp,
@@ -80,12 +83,13 @@ impl Sync {
 
     /// A new report. Nothing is allocated where nothing has changed: the last report is written over, once its reader is
     /// through with it.
-    pub(super) fn looked(&mut self, shared: &Shared, seen: Observation, contents: Contents) {
+    pub(super) fn looked(&mut self, shared: &Shared, seen: Observation, contents: Contents<'_>) {
         self.sequence += 1;
         self.is_ready = true;
         self.tries = Tries::default();
         let Contents {
             document,
+            addons,
             operation,
             problems,
             keys_created_at,
@@ -100,6 +104,9 @@ impl Sync {
                 report.leader = seen.leader;
                 report.restart_pending = seen.restart_pending;
                 report.document = document;
+                if report.addons != addons {
+                    report.addons = addons.to_vec();
+                }
                 report.operation = operation;
                 report.clock_offset_ms = shared.clock_offset_ms;
                 report.keys_created_at = keys_created_at;
@@ -117,7 +124,7 @@ impl Sync {
                     k3s: seen.k3s,
                     leader: seen.leader,
                     document,
-                    addons: Vec::new(),
+                    addons: addons.to_vec(),
                     operation,
                     update: UpdateReport {
                         running: facts.agent_version.clone(),

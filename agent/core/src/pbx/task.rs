@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use protocol::hash::Sha256Hex;
-use protocol::id::{NodeName, ServerId, SnapshotName};
+use protocol::id::{AddonName, NodeName, ServerId, SnapshotName};
 use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer, S3Access};
 use protocol::pbx::operation::{DiagCollectResult, Role, ServerRejoinParams};
 use protocol::pbx::sync::IngressMode;
@@ -17,6 +17,8 @@ use protocol::sign::{Signature, SigningPublicKey};
 use protocol::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::addon::object::{Object, ObjectId};
+use super::addon::seen::{AddonsSeen, AppliedObject, Look};
 use crate::limits::Limits;
 use crate::machine::{Deadline, KeyHandle};
 use crate::time::Monotonic;
@@ -46,6 +48,29 @@ pub enum Task {
     WriteSecrets(Secrets),
     /// Writes k3s's drop-ins where they differ (FILE-16): [`Done::DropIns`].
     WriteDropIns(DropIns),
+    /// Looks at the add-ons' objects, their releases and their health; changes nothing: [`Done::AddonsSeen`].
+    LookAtAddons(Look),
+    /// Has k3s let go of an add-on's first-start manifest, if there is one: lays `pbx-<name>.yaml.skip` beside it, durably,
+    /// and ends once k3s has gone through its manifests after that (FILE-11).
+    LetGoOfManifest(AddonName),
+    /// Applies all objects of an add-on, by server-side apply with force, refusing unknown members; all of them for trial
+    /// first, so that what the API server refuses changes nothing: [`Done::AddonApplied`] (ADD-1, ADD-4).
+    ApplyAddon {
+        /// The add-on.
+        addon: AddonName,
+        /// Its objects.
+        objects: Vec<Object>,
+    },
+    /// Applies a Platform that installs nothing, unless a `SaaSApplication` exists, which is looked for right before:
+    /// [`Done::Applications`] (ADD-15).
+    EmptyPlatform(Box<Object>),
+    /// Deletes objects of an add-on, in the background; one that is gone or has another UID is left (ADD-5).
+    DeleteAddon {
+        /// The add-on.
+        addon: AddonName,
+        /// The objects.
+        objects: Vec<Doomed>,
+    },
     /// Has k3s take an etcd snapshot: [`Done::SnapshotSaved`] (OP-1).
     SaveSnapshot {
         /// The name that k3s is asked for; it appends node and time.
@@ -206,7 +231,12 @@ impl Task {
             | Self::ListBucket(_)
             | Self::CollectDiagnostics
             | Self::Cordon(_)
-            | Self::DeleteNode { .. } => limits.task_ms_max,
+            | Self::DeleteNode { .. }
+            | Self::LookAtAddons(_)
+            | Self::LetGoOfManifest(_)
+            | Self::ApplyAddon { .. }
+            | Self::EmptyPlatform(_)
+            | Self::DeleteAddon { .. } => limits.task_ms_max,
             Self::StartK3s
             | Self::StopK3s(_)
             | Self::RestartK3s
@@ -264,6 +294,15 @@ pub struct DropIns {
     pub snapshot_retention: u32,
     /// Who serves ingress; none leaves that drop-in as it is.
     pub ingress_mode: Option<IngressMode>,
+}
+
+/// An object that is to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doomed {
+    /// Which one.
+    pub id: ObjectId,
+    /// Its UID: an object of the same name that came since is another one.
+    pub uid: Uid,
 }
 
 /// Where a snapshot to restore is (OP-3).
@@ -343,6 +382,12 @@ pub enum Done {
         /// The Node that was silent; none where there is no such Node.
         uid: Option<Uid>,
     },
+    /// Of [`Task::LookAtAddons`].
+    AddonsSeen(Box<AddonsSeen>),
+    /// Of [`Task::ApplyAddon`]: the objects in their order, as the API server has answered.
+    AddonApplied(Vec<AppliedObject>),
+    /// Of [`Task::EmptyPlatform`]: the `SaaSApplication` objects, as `namespace/name`; where there is one, nothing was applied.
+    Applications(Vec<String>),
 }
 
 impl Done {
@@ -364,6 +409,9 @@ impl Done {
             Self::Cordoned { .. } => "cordoned",
             Self::Evicted { .. } => "evicted",
             Self::Gone { .. } => "gone",
+            Self::AddonsSeen(_) => "add-ons seen",
+            Self::AddonApplied(_) => "add-on applied",
+            Self::Applications(_) => "applications",
         }
     }
 }
@@ -377,6 +425,8 @@ pub enum DocumentStep {
     RestartK3s,
     /// The cluster's Secrets; the leader's alone.
     WriteSecrets,
+    /// The add-ons, one after the other; the leader's alone.
+    Addons,
 }
 
 impl fmt::Display for DocumentStep {
@@ -385,6 +435,7 @@ impl fmt::Display for DocumentStep {
             Self::WriteDropIns => "write_drop_ins",
             Self::RestartK3s => "restart_k3s",
             Self::WriteSecrets => "write_secrets",
+            Self::Addons => "addons",
         })
     }
 }

@@ -8,6 +8,7 @@
     reason = "a test that unwraps fails with the line that was wrong"
 )]
 
+mod addon;
 mod deliver;
 mod document;
 mod durable;

@@ -16,10 +16,14 @@ use agent_core::machine::{
 };
 use agent_core::note::Note;
 use agent_core::pbx::Agent;
+use agent_core::pbx::addon::object::{Content, Object, ObjectKind};
+use agent_core::pbx::addon::seen::{
+    AddonsSeen, AppliedObject, Fingerprint, Release, SeenObject, Status,
+};
 use agent_core::pbx::diagnostics::bundle;
 use agent_core::pbx::durable::{Durable, Identity, KeyPairs};
 use agent_core::pbx::facts::{BootFacts, Config, Observation};
-use agent_core::pbx::task::{Account, Done, KeySlot, Task, Uid};
+use agent_core::pbx::task::{Account, Done, Doomed, KeySlot, Task, Uid};
 use agent_core::seed::Seed;
 use agent_core::time::{Monotonic, Now, Wall};
 use protocol::dialect::Dialect;
@@ -122,7 +126,108 @@ pub(crate) struct Node {
     pub(crate) accounts: Vec<Account>,
     /// The Node that was found silent.
     pub(crate) gone_uid: Option<Uid>,
+    pub(crate) addons: Addons,
     keys_made: u8,
+}
+
+/// What the cluster has of add-ons: charts are deployed and uninstalled at once unless the test says otherwise.
+pub(crate) struct Addons {
+    pub(crate) seen: AddonsSeen,
+    /// Whether what is applied is deployed from then on.
+    pub(crate) charts_wait: bool,
+    uids: u64,
+}
+
+impl Addons {
+    fn new() -> Self {
+        let mut addons = Self {
+            seen: AddonsSeen::default(),
+            charts_wait: false,
+            uids: 0,
+        };
+        addons.clear();
+        addons
+    }
+
+    /// Nothing is there any more.
+    pub(crate) fn clear(&mut self) {
+        self.seen = AddonsSeen {
+            offers_retry: true,
+            ..AddonsSeen::default()
+        };
+    }
+
+    pub(crate) fn find(&mut self, id: &str) -> Option<&mut SeenObject> {
+        let id = id.parse().unwrap();
+        self.seen.objects.iter_mut().find(|object| object.id == id)
+    }
+
+    fn apply(&mut self, object: &Object) -> AppliedObject {
+        let status = match &object.content {
+            Content::Spec(spec) if object.id.kind() == ObjectKind::Platform => {
+                let is_empty = spec["components"] == serde_json::json!([]);
+                Status::Platform {
+                    is_empty,
+                    is_cleared: false,
+                    refuses: None,
+                }
+            }
+            Content::Spec(_) if object.id.kind() == ObjectKind::HelmChart => Status::Chart {
+                is_deployed: !self.charts_wait,
+                failed: None,
+            },
+            _ => Status::None,
+        };
+        if let Some(namespace) = object.release_namespace() {
+            let name = object.id.name().to_owned();
+            let namespace = namespace.to_owned();
+            self.seen.releases.retain(|release| release.name != name);
+            self.seen.releases.push(Release { name, namespace });
+        }
+        let bytes = *object.hash().as_bytes().first_chunk().unwrap();
+        let fingerprint = Fingerprint(u64::from_le_bytes(bytes));
+        let there = self.seen.objects.iter_mut().find(|it| it.id == object.id);
+        let uid = match there {
+            Some(there) => {
+                there.addon.clone_from(&object.labels["pbx.io/addon"]);
+                (there.fingerprint, there.status) = (fingerprint, status);
+                there.uid.clone()
+            }
+            None => {
+                self.uids += 1;
+                let uid = Uid(format!("uid-{}", self.uids));
+                self.seen.objects.push(SeenObject {
+                    id: object.id.clone(),
+                    addon: object.labels["pbx.io/addon"].clone(),
+                    uid: uid.clone(),
+                    fingerprint,
+                    is_deleting: false,
+                    status,
+                });
+                uid
+            }
+        };
+        AppliedObject { uid, fingerprint }
+    }
+
+    fn delete(&mut self, doomed: &[Doomed]) {
+        let is_doomed = |seen: &SeenObject| {
+            let mut doomed = doomed.iter();
+            doomed.any(|it| it.id == seen.id && it.uid == seen.uid)
+        };
+        let charts_wait = self.charts_wait;
+        for object in &mut self.seen.objects {
+            object.is_deleting |= is_doomed(object) && charts_wait;
+        }
+        let gone = self
+            .seen
+            .objects
+            .extract_if(.., |it| is_doomed(it) && !charts_wait);
+        let gone: Vec<String> = gone.map(|object| object.id.name().to_owned()).collect();
+        self.seen
+            .releases
+            .retain(|release| !gone.contains(&release.name));
+    }
 }
 
 impl World {
@@ -241,6 +346,22 @@ impl World {
         }
     }
 
+    /// What will be applied of an add-on is on disk by name before (rule ADD-5), and what is deleted was.
+    fn names_are_on_disk(&self, task: &Task) {
+        let (addon, ids): (_, Vec<_>) = match task {
+            Task::ApplyAddon { addon, objects } => {
+                (addon, objects.iter().map(|it| &it.id).collect())
+            }
+            Task::DeleteAddon { addon, objects } => {
+                (addon, objects.iter().map(|it| &it.id).collect())
+            }
+            _ => return,
+        };
+        let kept = self.disk.addons.iter().find(|kept| kept.name == *addon);
+        let kept = &kept.expect("an add-on on disk").objects;
+        assert!(ids.iter().all(|id| kept.iter().any(|kept| kept.id == **id)));
+    }
+
     /// How often the program was started, as a number that grows.
     pub(crate) fn boots(&self) -> u64 {
         self.boots
@@ -295,6 +416,7 @@ impl World {
                     "not on disk: {:?}",
                     task.record()
                 );
+                self.names_are_on_disk(&task);
                 if self.node.holds == Some(name(&task)) {
                     self.node.held = Some((ticket, task, deadline));
                 } else {
@@ -549,6 +671,7 @@ impl Node {
             opened: 0,
             accounts: Vec::new(),
             gone_uid: None,
+            addons: Addons::new(),
             keys_made: 0,
         }
     }
@@ -615,6 +738,21 @@ impl Node {
             Task::ConfirmGone { .. } => Done::Gone {
                 uid: self.gone_uid.clone(),
             },
+            Task::LookAtAddons(_) => Done::AddonsSeen(Box::new(self.addons.seen.clone())),
+            Task::ApplyAddon { objects, .. } => {
+                Done::AddonApplied(objects.iter().map(|it| self.addons.apply(it)).collect())
+            }
+            Task::EmptyPlatform(platform) => {
+                let applications = self.addons.seen.applications.clone();
+                if applications.is_empty() {
+                    self.addons.apply(platform);
+                }
+                Done::Applications(applications)
+            }
+            Task::DeleteAddon { objects, .. } => {
+                self.addons.delete(objects);
+                Done::Plain
+            }
             _ => Done::Plain,
         })
     }
@@ -634,6 +772,11 @@ pub(crate) fn name(task: &Task) -> &'static str {
         Task::WaitApi => "WaitApi",
         Task::WriteSecrets(_) => "WriteSecrets",
         Task::WriteDropIns(_) => "WriteDropIns",
+        Task::LookAtAddons(_) => "LookAtAddons",
+        Task::LetGoOfManifest(_) => "LetGoOfManifest",
+        Task::ApplyAddon { .. } => "ApplyAddon",
+        Task::EmptyPlatform(_) => "EmptyPlatform",
+        Task::DeleteAddon { .. } => "DeleteAddon",
         Task::SaveSnapshot { .. } => "SaveSnapshot",
         Task::ConfirmSnapshot { .. } => "ConfirmSnapshot",
         Task::ResetRestore { .. } => "ResetRestore",
