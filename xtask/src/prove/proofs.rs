@@ -25,17 +25,30 @@ pub(super) struct Seeds {
 }
 
 /// All proofs.
-pub(super) const PROOFS: &[Proof] = &[Proof {
-    name: "small-fleets",
-    shows: "whatever goes wrong in a fleet of one to four, every agent ends well, and the run can be repeated",
-    target: "simulation",
-    test: "property::whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated",
-    variables: &[],
-    seeds: Some(Seeds {
-        all: 10_000,
-        a_part: 5_000,
-    }),
-}];
+pub(super) const PROOFS: &[Proof] = &[
+    Proof {
+        name: "small-fleets",
+        shows: "whatever goes wrong in a fleet of one to four, every agent ends well, and the run can be repeated",
+        target: "simulation",
+        test: "property::whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated",
+        variables: &[],
+        seeds: Some(Seeds {
+            all: 10_000,
+            a_part: 2_500,
+        }),
+    },
+    Proof {
+        name: "mixed-fleets",
+        shows: "fifty agents in clusters of one to three servers live through six hours of trouble, and no referee is broken",
+        target: "simulation",
+        test: "mixed::fifty_agents_of_mixed_clusters_live_through_six_hours_of_trouble",
+        variables: &[],
+        seeds: Some(Seeds {
+            all: 2_000,
+            a_part: 400,
+        }),
+    },
+];
 
 /// A piece of a proof, small enough to be run again when it was interrupted.
 #[derive(Debug, Clone, Copy)]

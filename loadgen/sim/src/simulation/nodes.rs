@@ -24,6 +24,8 @@ use crate::host::{Costs, Server};
 /// Nodes that are alike.
 #[derive(Debug, Clone)]
 pub struct Nodes {
+    /// What their clusters and they are called: letters and digits, another for each population of a simulation.
+    pub name: &'static str,
     /// How many.
     pub count: u32,
     /// How many share a cluster.
@@ -44,6 +46,7 @@ impl Nodes {
     /// So many nodes, each a cluster of its own, with right clocks, that arrive within their first half minute.
     pub fn new(count: u32) -> Self {
         Self {
+            name: "sim",
             count,
             servers_per_cluster: 1,
             arrival_ms: 30_000,
@@ -64,8 +67,10 @@ impl Nodes {
         mut watch: impl FnMut(usize, &NewMember) -> W,
     ) -> Result<Range<usize>, ControlError> {
         let (made, _) = simulation.control().make_tokens(&TokensInput {
-            cluster_id: ClusterId::new("clu_sim").expect("letters and an underscore are an ID"),
-            node_name: NodeName::new("node").expect("letters are a name"),
+            cluster_id: ClusterId::new(format!("clu_{}", self.name))
+                .expect("letters, digits and an underscore are an ID"),
+            node_name: NodeName::new(format!("{}-node", self.name))
+                .expect("letters, digits and a hyphen are a name"),
             server_id: None,
             boot_image_sha256: None,
             expires_in_seconds: None,

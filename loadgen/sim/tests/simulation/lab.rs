@@ -48,36 +48,42 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    pub(crate) fn new(settings: Settings, nodes: &Nodes) -> Self {
+    /// A fleet of these populations.
+    pub(crate) fn new(settings: Settings, populations: &[Nodes]) -> Self {
         let portal = settings.portal();
         let context = Context {
             release_keys: release_keys(&portal),
             canaries: CANARIES.map(str::to_owned).into(),
         };
         let referees = Rc::new(RefCell::new(Referees::new(context)));
-        let modelled_ms = modelled_ms(&settings, nodes);
+        let longest = populations
+            .iter()
+            .map(|nodes| modelled_ms(&settings, nodes));
+        let modelled_ms = longest.max().unwrap_or(0);
         let mut simulation = Simulation::new(settings, portal);
         let mut clusters: Vec<ClusterId> = Vec::new();
         let mut names: Vec<NodeName> = Vec::new();
-        nodes
-            .join(&mut simulation, |_, member| {
-                let Config {
-                    cluster_id,
-                    node_name,
-                    ..
-                } = &member.facts.config;
-                names.push(node_name.clone());
-                if clusters.last() != Some(cluster_id) {
-                    clusters.push(cluster_id.clone());
-                }
-                let limits = Arc::clone(&member.facts.limits);
-                let number = clusters.len();
-                let seat = referees
-                    .borrow_mut()
-                    .admit(node_name.clone(), number, limits);
-                Eyes::new(cluster_id.clone(), Seat::new(seat), Rc::clone(&referees))
-            })
-            .unwrap();
+        for nodes in populations {
+            nodes
+                .join(&mut simulation, |_, member| {
+                    let Config {
+                        cluster_id,
+                        node_name,
+                        ..
+                    } = &member.facts.config;
+                    names.push(node_name.clone());
+                    if clusters.last() != Some(cluster_id) {
+                        clusters.push(cluster_id.clone());
+                    }
+                    let limits = Arc::clone(&member.facts.limits);
+                    let number = clusters.len();
+                    let seat = referees
+                        .borrow_mut()
+                        .admit(node_name.clone(), number, limits);
+                    Eyes::new(cluster_id.clone(), Seat::new(seat), Rc::clone(&referees))
+                })
+                .unwrap();
+        }
         Self {
             simulation,
             operations: Vec::new(),

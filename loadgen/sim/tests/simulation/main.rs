@@ -6,5 +6,6 @@
 )]
 
 mod lab;
+mod mixed;
 mod property;
 mod seeds;

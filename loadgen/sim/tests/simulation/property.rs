@@ -14,7 +14,7 @@ use protocol::hash::Sha256Hex;
 use protocol::id::ClusterId;
 use protocol::pbx::operation::OperationKind;
 use record::result::RefereeReport;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::lab::{Lab, MINUTE_MS, OTHER_KINDS};
 use crate::seeds::{for_each_seed, judged_by, seeds, tell};
@@ -43,15 +43,10 @@ fn nodes(seed: u64) -> Nodes {
     }
 }
 
-/// An hour: documents and every kind of operation while things go wrong; when that is over, a last document, and what
-/// somebody would do about agents that are idle, and about a restore that has failed and left k3s stopped (FAIL-3).
+/// An hour: documents and every kind of operation while things go wrong, and then peace.
 fn live_through(seed: u64, wire: Wire) -> Lab {
-    let mut lab = Lab::new(settings(seed, wire), &nodes(seed));
+    let mut lab = Lab::new(settings(seed, wire), &[nodes(seed)]);
     let at = |lab: &mut Lab, minute| lab.run_until_minute(minute).unwrap();
-    let restore = |lab: &Lab, cluster: &ClusterId| {
-        let snapshot = lab.snapshot_of(cluster)?;
-        Some(json!({"snapshot": snapshot, "source": "local"}))
-    };
     at(&mut lab, 2 + seed % 3);
     lab.set_document();
     at(&mut lab, 6);
@@ -61,7 +56,7 @@ fn live_through(seed: u64, wire: Wire) -> Lab {
     at(&mut lab, 10);
     lab.operate(OperationKind::AgentRotateKey, |_, _| Some(json!({})));
     at(&mut lab, 16);
-    lab.operate(OperationKind::ClusterRestore, restore);
+    lab.operate(OperationKind::ClusterRestore, restore_params);
     at(&mut lab, 24);
     lab.set_document();
     lab.operate(OperationKind::AgentRotateKey, |_, _| Some(json!({})));
@@ -71,6 +66,20 @@ fn live_through(seed: u64, wire: Wire) -> Lab {
         Some(json!({"name": "weekly"}))
     });
     at(&mut lab, TROUBLE_MINUTES);
+    come_to_peace(&mut lab);
+    at(&mut lab, TROUBLE_MINUTES + PEACE_MINUTES);
+    lab
+}
+
+/// Restores what the cluster saved last.
+pub(crate) fn restore_params(lab: &Lab, cluster: &ClusterId) -> Option<Value> {
+    let snapshot = lab.snapshot_of(cluster)?;
+    Some(json!({"snapshot": snapshot, "source": "local"}))
+}
+
+/// Nothing goes wrong any more: a last document, and what somebody would do about agents that are idle, and about a restore
+/// that has failed and left k3s stopped (FAIL-3).
+pub(crate) fn come_to_peace(lab: &mut Lab) {
     // Who was told that its identity is revoked asks once when it starts (ANS-4): with a clock that is right, or the one
     // answer is that its clock is not.
     for member in 0..lab.simulation.members() {
@@ -84,22 +93,20 @@ fn live_through(seed: u64, wire: Wire) -> Lab {
     lab.operate(OperationKind::ClusterRestore, |lab, cluster| {
         let mut members = lab.members_of(cluster);
         let has_failed = members.any(|member| lab.restore_has_failed(member));
-        has_failed.then(|| restore(lab, cluster))?
+        has_failed.then(|| restore_params(lab, cluster))?
     });
-    at(&mut lab, TROUBLE_MINUTES + PEACE_MINUTES);
-    lab
 }
 
 /// How the members of a run have ended.
 #[derive(Debug, Clone, Copy, Default)]
-struct Ends {
-    well: u32,
+pub(crate) struct Ends {
+    pub(crate) well: u32,
     idle: u32,
     stopped: u32,
 }
 
 /// No agent was in a loop, and each that is not at rest for a reason is where the portal wants it.
-fn check(lab: &Lab) -> Ends {
+pub(crate) fn check(lab: &Lab) -> Ends {
     let simulation = &lab.simulation;
     let mut ends = Ends::default();
     for member in 0..simulation.members() {
@@ -223,9 +230,9 @@ fn is_judge_of(referee: u8, trouble: Trouble) -> bool {
     }
 }
 
-type Struck = BTreeMap<Trouble, u64>;
+pub(crate) type Struck = BTreeMap<Trouble, u64>;
 
-fn struck(lab: &Lab) -> Struck {
+pub(crate) fn struck(lab: &Lab) -> Struck {
     let mut all = Struck::new();
     for member in 0..lab.simulation.members() {
         for (trouble, times) in lab.simulation.troubles(member) {
@@ -328,7 +335,7 @@ fn signed_and_verified_byte_for_byte_it_is_the_same_run() {
 
 #[test]
 fn where_nothing_goes_wrong_everything_succeeds() {
-    let mut lab = Lab::new(Settings::new(1), &Nodes::new(5));
+    let mut lab = Lab::new(Settings::new(1), &[Nodes::new(5)]);
     lab.run_until_minute(2).unwrap();
     lab.set_document();
     lab.run_until_minute(5).unwrap();
@@ -372,7 +379,7 @@ fn where_nothing_goes_wrong_everything_succeeds() {
 // rule SYNC-5
 #[test]
 fn sync_5_k3s_is_restarted_for_a_drop_in_once_the_window_is_open() {
-    let mut lab = Lab::new(Settings::new(1), &Nodes::new(3));
+    let mut lab = Lab::new(Settings::new(1), &[Nodes::new(3)]);
     lab.run_until_minute(2).unwrap();
     lab.set_document();
     // The window opens in the 17th minute.
