@@ -38,6 +38,10 @@ pub trait Machine: Sized + Send + fmt::Debug {
     type Task: fmt::Debug + Send + Sync + 'static;
     /// What a task of the host came to.
     type Done: Clone + fmt::Debug + Send + Sync + 'static;
+    /// What it asks about a lease that it shares with others; [`Infallible`](std::convert::Infallible) where it shares none.
+    type LeaseCall: Clone + fmt::Debug + Send + Sync + 'static;
+    /// What it is answered then.
+    type LeaseReply: Clone + fmt::Debug + Send + Sync + 'static;
 
     /// A start of the program, with what is on disk; the only constructor. `seed` is a new one at each boot.
     fn boot(durable: Arc<Self::Durable>, facts: Self::Facts, seed: Seed, now: Now) -> Self;
@@ -76,6 +80,8 @@ pub enum Input<M: Machine> {
     Performed(Ticket, Result<M::Done, TaskFailure>),
     /// What the node shows of a step that was found started; answers [`Action::Probe`].
     Probed(Ticket, Evidence<M::Done>),
+    /// What was said about the lease, or that nothing was; answers [`Action::Lease`].
+    Leased(Ticket, Result<M::LeaseReply, LeaseFailure>),
 }
 
 /// What a machine wants done.
@@ -95,6 +101,9 @@ pub enum Action<M: Machine> {
     Perform(Ticket, Recorded<M::Task>, Deadline),
     /// Look what the node shows of this task, which was found started after a crash; change nothing.
     Probe(Ticket, Recorded<M::Task>),
+    /// Ask about the lease, beside everything else, and answer before the deadline: whoever holds it must be able to renew
+    /// it while a task of half an hour runs. One at a time.
+    Lease(Ticket, M::LeaseCall, Deadline),
     /// Something worth knowing; nothing to be answered.
     Note(Note),
 }
@@ -163,6 +172,9 @@ pub enum WakeReason {
     SignAgain,
     /// The cluster's configuration is to be applied again (SYNC-3).
     Reapply,
+    /// The lease is to be renewed or looked at again, at most
+    /// [`lease_retry_ms`](crate::limits::Limits::lease_retry_ms) after the last answer (SYNC-6).
+    Lease,
     /// The maintenance window opens, in which k3s is to be restarted (SYNC-5).
     WindowOpens,
     /// A task of the host has failed and is to be tried again, after a wait as in a backoff.
@@ -170,9 +182,6 @@ pub enum WakeReason {
         /// Failures in a row, from 1.
         failures: u32,
     },
-    /// A step of an operation looks again, [`health_look_ms`](crate::limits::Limits::health_look_ms) after the last look
-    /// (OP-6).
-    LooksAgain,
     /// A record could not be written and is to be tried again, after a wait as in a backoff (FAIL-7).
     StoreRetry {
         /// Failures in a row, from 1.
@@ -200,6 +209,14 @@ pub struct Unreachable {
 pub struct StoreFailure {
     /// Which file and why: `state.json: no space left on device`.
     pub message: String,
+}
+
+/// Nothing was said about the lease, or not in time; what was to be written may be written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct LeaseFailure {
+    /// What happened, for the log.
+    pub why: Cow<'static, str>,
 }
 
 /// A sealed value that does not open.

@@ -201,6 +201,11 @@ pub enum Note {
     },
     /// The record can be written again (FAIL-7).
     StoreRecovered,
+    /// This agent leads its cluster from now on, or no longer does (SYNC-6).
+    Leadership {
+        /// Whether it leads.
+        leads: bool,
+    },
     /// k3s was restarted in the maintenance window, for a drop-in (SYNC-5).
     K3sRestarted,
     /// A task of the host failed.
@@ -264,6 +269,7 @@ impl Note {
             | Self::OperationForAnother { .. }
             | Self::EventsDropped { .. }
             | Self::StoreRecovered
+            | Self::Leadership { .. }
             | Self::K3sRestarted
             | Self::TaskOverdue { .. } => None,
         }
@@ -303,6 +309,7 @@ impl Note {
             | Self::OperationAnsweredAgain { .. }
             | Self::KeysRotated { .. }
             | Self::StoreRecovered
+            | Self::Leadership { .. }
             | Self::K3sRestarted => Severity::Info,
             Self::SignedAgain { .. } | Self::StepEnded { .. } => Severity::Debug,
             Self::BackedOff { .. }

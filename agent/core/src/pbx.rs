@@ -4,12 +4,13 @@
 //!
 //! | Module | What it decides |
 //! |---|---|
-//! | [`facts`], [`boot`], [`task`], [`durable`] | nothing: what an agent is told, asks of its host, and keeps |
+//! | [`facts`], [`task`], [`lease`], [`durable`] | nothing: what an agent is told, asks of its host and of its cluster, and keeps |
 //! | `agent` | whose turn it is |
 //! | `pace` | when this agent may call at all; the table of answers |
 //! | `enroll` | from a token to an identity and a node that runs |
 //! | `sync` | when a report is due, and what it says |
 //! | `document`, `converge` | taking the desired state; putting it into force |
+//! | `lead` | which of a cluster's agents may change its configuration |
 //! | `window` | whether a moment lies in the maintenance window, and when the next one begins |
 //! | [`addon`] | add-ons: what they may consist of, their table of decisions, a round over them |
 //! | `operate` | which operations are begun, and carrying them out step by step |
@@ -20,7 +21,6 @@
 
 pub mod addon;
 mod agent;
-pub mod boot;
 mod converge;
 mod deliver;
 pub mod diagnostics;
@@ -29,6 +29,8 @@ pub mod durable;
 mod enroll;
 mod events;
 pub mod facts;
+mod lead;
+pub mod lease;
 mod operate;
 mod pace;
 mod rotate;

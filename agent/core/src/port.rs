@@ -10,8 +10,8 @@ use protocol::seal::Sealed;
 
 use crate::journal::Recorded;
 use crate::machine::{
-    Action, Call, Evidence, FieldPath, Input, LogLine, Machine, StoreFailure, TaskFailure,
-    Unopenable, Unreachable, Wake,
+    Action, Call, Evidence, FieldPath, Input, LeaseFailure, LogLine, Machine, StoreFailure,
+    TaskFailure, Unopenable, Unreachable, Wake,
 };
 use crate::time::{Monotonic, Now};
 
@@ -44,6 +44,12 @@ pub trait Host<M: Machine>: Clone {
 
     /// What the node shows of a task that was found started; changes nothing.
     fn probe(&self, task: &Recorded<M::Task>) -> impl Future<Output = Evidence<M::Done>> + Send;
+
+    /// Asks about the lease, once.
+    fn lease(
+        &self,
+        call: M::LeaseCall,
+    ) -> impl Future<Output = Result<M::LeaseReply, LeaseFailure>> + Send;
 }
 
 /// Where a machine's durable record is kept.

@@ -24,6 +24,8 @@ pub enum Purpose {
     StoreRetryJitter,
     /// Where the tickets of a boot begin.
     Tickets,
+    /// What tells this life of the program from others, where it holds a lease (SYNC-6).
+    Life,
 }
 
 impl Seed {

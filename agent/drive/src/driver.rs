@@ -1,7 +1,7 @@
 //! The driver: feeds one machine and carries out what it asks for, until it is told to stop.
 //!
-//! It waits, and decides nothing. Calls, records, tasks and looks at the node each have a lane of their own, so a sync
-//! goes on while a task runs; in a lane one thing is done after the other. Lanes are asked in a fixed order, so that the
+//! It waits, and decides nothing. Calls, records, tasks, looks at the node and the lease each have a lane of their own, so
+//! a sync goes on while a task runs, and a lease is renewed; in a lane one thing is done after the other. Lanes are asked in a fixed order, so that the
 //! same world gives the same run.
 //!
 //! A crash is dropping the future of [`Driver::run`]: the call under way is cut off with its connection, the task with
@@ -13,7 +13,9 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use agent_core::machine::{Action, Deadline, Input, LogLine, Machine, TaskFailure, Ticket};
+use agent_core::machine::{
+    Action, Deadline, Input, LeaseFailure, LogLine, Machine, TaskFailure, Ticket,
+};
 use agent_core::note::{Note, Severity};
 use agent_core::port::{Clock, Host, Portal, Store, Watch};
 use agent_core::seed::Seed;
@@ -94,6 +96,17 @@ where
             let seen = host.observe().await;
             (host, Input::Observed(ticket, seen))
         });
+        let mut leases = Lane::new(host.clone(), async |host: H, (ticket, call, deadline)| {
+            let deadline: Deadline = deadline;
+            let replied = tokio::select! {
+                biased;
+                reply = host.lease(call) => reply,
+                () = clock.sleep_until(deadline.0) => Err(LeaseFailure {
+                    why: "nothing was said by the deadline".into(),
+                }),
+            };
+            (host, Input::Leased(ticket, replied))
+        });
         let mut openings = Lane::new(host, async |host: H, (ticket, values)| {
             let opened = host.open(values).await;
             (host, Input::Opened(ticket, opened))
@@ -116,6 +129,7 @@ where
                     Action::Probe(ticket, task) => tasks.push(Job::Probe(ticket, task)),
                     Action::Observe(ticket) => looks.push(ticket),
                     Action::Open(ticket, values) => openings.push((ticket, values)),
+                    Action::Lease(ticket, call, deadline) => leases.push((ticket, call, deadline)),
                     Action::Note(note) => tell(&note),
                 }
             }
@@ -132,6 +146,7 @@ where
                     return Poll::Ready(None);
                 }
                 let input = calls.poll(context).or(|| records.poll(context));
+                let input = input.or(|| leases.poll(context));
                 let input = input.or(|| {
                     if let Some(input) = after_its_log.take() {
                         return Poll::Ready(input);

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use agent_core::journal::{Journal, Ledger, Recorded, StepRecord, Work};
 use agent_core::machine::{
-    Action, Call, Deadline, Evidence, FieldPath, Input, LogLine, Machine, StoreFailure,
-    TaskFailure, Ticket, Unopenable, Unreachable, Wake, WakeReason,
+    Action, Call, Deadline, Evidence, FieldPath, Input, LeaseFailure, LogLine, Machine,
+    StoreFailure, TaskFailure, Ticket, Unopenable, Unreachable, Wake, WakeReason,
 };
 use agent_core::pbx::durable::EnrollStep;
 use agent_core::port::{Clock, Host, Portal, Store, Watch};
@@ -33,6 +33,10 @@ enum Do {
     Probe,
     Observe,
     Open,
+    Lease {
+        cost_ms: u64,
+        deadline_ms: u64,
+    },
     WakeAt(u64),
 }
 
@@ -72,6 +76,8 @@ impl Machine for Toy {
     type Reply = u64;
     type Task = Task;
     type Done = ();
+    type LeaseCall = u64;
+    type LeaseReply = ();
 
     fn boot(durable: Arc<Disk>, plan: Plan, _: Seed, now: Now) -> Self {
         let mut toy = Toy {
@@ -149,6 +155,13 @@ impl Toy {
                 }
                 Do::Observe => Action::Observe(ticket),
                 Do::Open => Action::Open(ticket, Vec::new()),
+                Do::Lease {
+                    cost_ms,
+                    deadline_ms,
+                } => {
+                    let deadline = Deadline(Monotonic::from_ms(deadline_ms));
+                    Action::Lease(ticket, cost_ms, deadline)
+                }
                 Do::WakeAt(ms) => {
                     self.wake = Some(Wake {
                         at: Monotonic::from_ms(ms),
@@ -181,6 +194,8 @@ fn word(input: &Input<Toy>) -> String {
             format!("not performed: {failure} [{}]", lines.join(" "))
         }
         Input::Probed(..) => "probed".to_owned(),
+        Input::Leased(_, Ok(())) => "leased".to_owned(),
+        Input::Leased(_, Err(failure)) => format!("not leased: {failure}"),
     }
 }
 
@@ -258,6 +273,11 @@ impl Host<Toy> for Toys {
     async fn probe(&self, _: &Recorded<Task>) -> Evidence<()> {
         Evidence::NotStarted
     }
+
+    async fn lease(&self, cost_ms: u64) -> Result<(), LeaseFailure> {
+        self.pass(cost_ms).await;
+        Ok(())
+    }
 }
 
 impl Store<Toy> for Toys {
@@ -315,6 +335,38 @@ async fn a_sync_goes_on_while_a_task_runs() {
             "27 stored",
             "60 tick",
             "90 replied 30",
+            "100 performed",
+        ]
+    );
+}
+
+// rule SYNC-6: whoever leads renews its Lease beside a task of half an hour, and hears by the deadline that it could not.
+#[tokio::test(start_paused = true)]
+async fn sync_6_a_lease_is_renewed_while_a_task_runs_and_its_deadline_is_kept() {
+    let plan: Plan = |event| match event {
+        "boot" => &[
+            Do::Perform {
+                cost_ms: 100,
+                deadline_ms: 1_000,
+                lines: &[],
+            },
+            Do::Lease {
+                cost_ms: 30,
+                deadline_ms: 50,
+            },
+        ],
+        "leased" => &[Do::Lease {
+            cost_ms: 30,
+            deadline_ms: 50,
+        }],
+        _ => &[],
+    };
+    assert_eq!(
+        run(&Toys::new(), plan, 200).await,
+        [
+            "0 boot from 0",
+            "30 leased",
+            "50 not leased: nothing was said by the deadline",
             "100 performed",
         ]
     );

@@ -44,6 +44,8 @@ impl Machine for Silent {
     type Reply = Reply;
     type Task = ();
     type Done = ();
+    type LeaseCall = std::convert::Infallible;
+    type LeaseReply = std::convert::Infallible;
 
     fn boot(_: Arc<()>, (): (), _: Seed, _: Now) -> Self {
         Silent

@@ -1,11 +1,13 @@
 //! The Kubernetes API of a cluster and what lies behind it: Nodes with their heartbeats and what runs on them, Secrets,
-//! add-ons, ServiceAccounts with their tokens, the bucket of the snapshots, and the epoch of the data, which a restore sets back.
+//! add-ons, the leader's Lease, ServiceAccounts with their tokens, the bucket of the snapshots, and the epoch of the data,
+//! which a restore sets back.
 //!
-//! The API answers while the k3s of at least one server is up. Which server leads among several is not modelled here yet;
-//! a single server leads while the API is up (SYNC-6).
+//! The API answers while the k3s of at least one server is up, and nobody has paused it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use agent_core::pbx::lease::{Holder, Lease, ResourceVersion, Servers};
 use agent_core::pbx::task::{Account, AccountName, Uid};
 use agent_core::time::Monotonic;
 use protocol::hash::Sha256Hex;
@@ -23,6 +25,8 @@ pub struct SimCluster {
     pub obstacles: Obstacles,
     serving: BTreeSet<NodeName>,
     up_since: Option<Monotonic>,
+    /// Until when it answers nobody, whatever serves it.
+    paused_until: Option<Monotonic>,
     bucket: Bucket,
     /// Tokens that were issued; whether one works is asked of the data (OP-7).
     tokens: Vec<Token>,
@@ -39,6 +43,10 @@ pub struct Data {
     /// What runs on a node, made when somebody looks at it first.
     pods: BTreeMap<NodeName, Vec<Pod>>,
     addons: Addons,
+    /// The Lease `pbx-system/pbx-agent-leader`.
+    lease: Option<Arc<Lease>>,
+    /// The last version that was given to it.
+    version: u64,
 }
 
 /// A Node object.
@@ -90,7 +98,17 @@ pub struct ApiDown;
 impl SimCluster {
     /// Whether the API answers (FAIL-2).
     pub fn is_up(&self) -> bool {
-        !self.serving.is_empty()
+        !self.serving.is_empty() && self.paused_until.is_none()
+    }
+
+    /// It answers nobody until then: its datastore is slow, or the way to it is cut.
+    pub fn pause(&mut self, until: Monotonic) {
+        self.paused_until = self.paused_until.max(Some(until));
+    }
+
+    /// Time has passed.
+    pub fn pass_time(&mut self, now: Monotonic) {
+        self.paused_until = self.paused_until.filter(|until| *until > now);
     }
 
     /// A server's k3s serves the API from now on, and its kubelet reports.
@@ -207,7 +225,7 @@ impl SimCluster {
     /// # Errors
     /// While the API is down.
     pub fn addons(&mut self) -> Result<AddonsApi<'_>, ApiDown> {
-        if self.serving.is_empty() {
+        if !self.is_up() {
             return Err(ApiDown);
         }
         Ok(AddonsApi {
@@ -215,6 +233,44 @@ impl SimCluster {
             obstacles: &self.obstacles,
             uids: &mut self.uids,
         })
+    }
+
+    /// The leader's Lease, and which servers there are beside one.
+    ///
+    /// # Errors
+    /// While the API is down.
+    pub fn lease(&self, own: &NodeName) -> Result<(Option<Arc<Lease>>, Servers), ApiDown> {
+        let data = self.asked()?;
+        let servers = if data.nodes.keys().eq([own]) {
+            Servers::OnlyThis
+        } else {
+            Servers::Several
+        };
+        Ok((data.lease.clone(), servers))
+    }
+
+    /// Writes the leader's Lease if it still has this version, or is not there where none is given; `None` if not.
+    ///
+    /// # Errors
+    /// While the API is down.
+    pub fn write_lease(
+        &mut self,
+        holder: &Holder,
+        renewed_at: Timestamp,
+        over: Option<&ResourceVersion>,
+    ) -> Result<Option<Arc<Lease>>, ApiDown> {
+        let data = self.api()?;
+        if data.lease.as_ref().map(|lease| &lease.version) != over {
+            return Ok(None);
+        }
+        data.version += 1;
+        let lease = Arc::new(Lease {
+            holder: holder.to_string().into(),
+            renewed_at,
+            version: ResourceVersion(data.version.to_string().into()),
+        });
+        data.lease = Some(Arc::clone(&lease));
+        Ok(Some(lease))
     }
 
     fn api(&mut self) -> Result<&mut Data, ApiDown> {

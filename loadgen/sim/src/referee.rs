@@ -10,6 +10,7 @@
 
 mod convergence;
 mod disk;
+mod leaders;
 mod operations;
 mod pace;
 mod secrets;
@@ -57,6 +58,10 @@ pub const NAMES: &[(u8, &str)] = &[
         "the result of an operation that ended reaches the portal",
     ),
     (12, "no signature is used twice within a boot"),
+    (
+        13,
+        "nobody changes a cluster's configuration while another may lead it",
+    ),
 ];
 
 /// What the referees are told about a run.
@@ -74,6 +79,7 @@ pub struct Referees {
     context: Context,
     agents: Vec<Watched>,
     clusters: operations::Clusters,
+    leaders: leaders::Leaders,
     tallies: BTreeMap<u8, Seen>,
 }
 
@@ -127,6 +133,7 @@ impl Referees {
             context,
             agents: Vec::new(),
             clusters: operations::Clusters::default(),
+            leaders: leaders::Leaders::default(),
             tallies: BTreeMap::new(),
         }
     }
@@ -167,6 +174,8 @@ impl Referees {
         results.see(event, &mut bench);
         window.see(event, &mut bench);
         self.clusters.see(*cluster, agent, event, &mut bench);
+        let place = (*cluster, agent);
+        self.leaders.see(place, pace.limits(), event, &mut bench);
         secrets::see(event, &self.context.canaries, &mut bench);
     }
 

@@ -21,12 +21,13 @@ use std::sync::{Arc, Mutex};
 
 use agent_core::journal::Recorded;
 use agent_core::machine::{
-    Action, Call, Deadline, Input, LogLine, Machine as _, StoreFailure, TaskFailure, Ticket,
-    Unreachable,
+    Action, Call, Deadline, Input, LeaseFailure, LogLine, Machine as _, StoreFailure, TaskFailure,
+    Ticket, Unreachable,
 };
 use agent_core::pbx::Agent;
 use agent_core::pbx::durable::Durable;
 use agent_core::pbx::facts::BootFacts;
+use agent_core::pbx::lease::{LeaseCall, LeaseReply};
 use agent_core::pbx::task::Task;
 use agent_core::port::Watch;
 use agent_core::time::{Monotonic, Now};
@@ -50,7 +51,7 @@ use self::trouble::Odds;
 use self::wire::{Parcel, Returned};
 use crate::clock::{NodeClock, VirtualClock};
 use crate::cluster::SimCluster;
-use crate::host::{self, Fall, Server, SimHost};
+use crate::host::{Server, SimHost};
 
 /// What a simulation is made with.
 #[derive(Debug, Clone)]
@@ -156,9 +157,9 @@ enum What {
     Replied(Ticket, Box<Heard>),
     Stored(Ticket, Written),
     Performed(Ticket, Ended),
+    LeaseArrives(Ticket, Box<LeaseCall>, Fate),
+    Leased(Ticket, Box<Result<LeaseReply, LeaseFailure>>),
     Crash,
-    /// The way back of an upgrade, unless it was disarmed.
-    GoesBack,
 }
 
 /// A request under way, and what becomes of its answer.
@@ -320,21 +321,30 @@ impl<W: Watch<Agent>> Simulation<W> {
         if life.machine.is_none() {
             return;
         }
-        life.crash(life.clock.read(self.clock.now()), None);
-        self.powers_on(member);
-    }
-
-    /// A node that has gone down by itself comes back.
-    fn comes_back(&mut self, member: usize) {
-        self.lives[member].went_down();
-        self.powers_on(member);
-    }
-
-    fn powers_on(&mut self, member: usize) {
-        let life = &mut self.lives[member];
+        life.crash(life.clock.read(self.clock.now()));
         let boot_ms = life.boot_time.within(self.settings.boot_ms);
         self.prompt.clear();
         self.after(member, boot_ms, What::PowerOn);
+    }
+
+    /// Freezes a member's agent until then: its clocks go on, and the node does.
+    pub fn freeze(&mut self, member: usize, until: Monotonic) {
+        self.lives[member].freeze(until);
+    }
+
+    /// The API of a member's cluster answers nobody until then; everybody in that cluster is in trouble until then.
+    pub fn pause_api(&mut self, member: usize, until: Monotonic) {
+        self.lives[member].host.pause_api(until);
+        self.pause(member, until);
+    }
+
+    fn pause(&mut self, member: usize, until: Monotonic) {
+        let cluster = self.lives[member].cluster().clone();
+        for life in &mut self.lives {
+            if *life.cluster() == cluster {
+                life.last_trouble = life.last_trouble.max(Some(until));
+            }
+        }
     }
 
     /// Somebody gives a member another clock.
@@ -350,7 +360,15 @@ impl<W: Watch<Agent>> Simulation<W> {
             self.arrive(member, is_alive, *sent);
             return Ok(());
         }
+        if let What::LeaseArrives(ticket, call, fate) = what {
+            self.lease_arrives(member, is_alive, ticket, &call, fate);
+            return Ok(());
+        }
         if !is_alive {
+            return Ok(());
+        }
+        if let Some(until) = self.lives[member].is_frozen_until(self.clock.now()) {
+            self.clock.schedule(until, Due { member, boot, what });
             return Ok(());
         }
         match what {
@@ -385,15 +403,8 @@ impl<W: Watch<Agent>> Simulation<W> {
             }
             What::Performed(ticket, ended) => return self.task_ends(member, ticket, ended),
             What::Crash => self.crash(member),
-            What::GoesBack => {
-                let now = self.clock.now();
-                let life = &mut self.lives[member];
-                if life.host.goes_back_at().is_some_and(|at| at <= now) {
-                    life.crash(life.clock.read(now), Some(Fall::Power));
-                    self.powers_on(member);
-                }
-            }
-            What::Arrives(_) => {}
+            What::Leased(ticket, reply) => return self.tell(member, Input::Leased(ticket, *reply)),
+            What::Arrives(_) | What::LeaseArrives(..) => {}
         }
         Ok(())
     }
@@ -406,11 +417,6 @@ impl<W: Watch<Agent>> Simulation<W> {
         self.digest.boot(member, now, &durable);
         let seed = life.boot_seed();
         life.machine = Some(Agent::boot(durable, life.facts(), seed, now));
-        if let Some(at) = life.host.goes_back_at() {
-            let (boot, what) = (life.boot, What::GoesBack);
-            let at = at.max(self.clock.now());
-            self.clock.schedule(at, Due { member, boot, what });
-        }
         self.drain(member, now);
         self.tell_prompt(member)
     }
@@ -480,6 +486,10 @@ impl<W: Watch<Agent>> Simulation<W> {
                     self.perform(member, ticket, task, deadline);
                     None
                 }
+                Action::Lease(ticket, call, deadline) => {
+                    self.lease(member, ticket, call, deadline);
+                    None
+                }
                 Action::Note(_) => None,
             };
             self.prompt.extend(answer);
@@ -507,9 +517,26 @@ impl<W: Watch<Agent>> Simulation<W> {
         let (life, now) = (&mut self.lives[member], self.clock.now());
         let trouble = self.odds.draw(site, now, &mut life.trouble)?;
         life.strike(trouble, now);
+        match trouble {
+            Trouble::Frozen(_) => {
+                let until = now.plus_ms(life.trouble.pick(FROZEN_MS));
+                life.freeze(until);
+            }
+            Trouble::ApiPaused => {
+                let until = now.plus_ms(life.trouble.pick(PAUSED_MS));
+                life.host.pause_api(until);
+                self.pause(member, until);
+            }
+            _ => {}
+        }
         Some(trouble)
     }
 }
+
+/// For how long an agent is frozen: less than a renewal may take, more than that, and longer than the Lease lasts.
+const FROZEN_MS: [u64; 4] = [3_000, 60_000, 120_000, 300_000];
+/// For how long the API of a cluster answers nobody.
+const PAUSED_MS: [u64; 3] = [5_000, 60_000, 180_000];
 
 /// Calls.
 impl<W: Watch<Agent>> Simulation<W> {
@@ -603,6 +630,71 @@ impl<W: Watch<Agent>> Simulation<W> {
     }
 }
 
+/// The Lease.
+impl<W: Watch<Agent>> Simulation<W> {
+    fn lease(&mut self, member: usize, ticket: Ticket, call: LeaseCall, deadline: Deadline) {
+        let now = self.clock.now();
+        let trouble = self.strike(member, Site::Lease);
+        let life = &mut self.lives[member];
+        let left_ms = deadline.0.as_ms().saturating_sub(now.as_ms());
+        let there_ms = (life.host.lease_cost_ms() / 2).min(left_ms);
+        let fate = match trouble {
+            Some(Trouble::Crash(_, Moment::Before)) => return self.crash(member),
+            Some(Trouble::LeaseUnheard) => {
+                return self.leased(member, ticket, left_ms, Err(unheard()));
+            }
+            Some(Trouble::LeaseAnswerLost) => Fate::Lost { after_ms: left_ms },
+            Some(Trouble::Crash(_, Moment::After)) => Fate::CrashAfter,
+            _ => Fate::Heard,
+        };
+        if let Some(Trouble::Crash(_, Moment::Inside)) = trouble {
+            let crash_ms = life.trouble.below(2 * there_ms);
+            self.after(member, crash_ms, What::Crash);
+        }
+        self.after(
+            member,
+            there_ms,
+            What::LeaseArrives(ticket, Box::new(call), fate),
+        );
+    }
+
+    /// A question about the Lease reaches the API, whether or not somebody still waits for the answer.
+    fn lease_arrives(
+        &mut self,
+        member: usize,
+        is_alive: bool,
+        ticket: Ticket,
+        call: &LeaseCall,
+        fate: Fate,
+    ) {
+        let life = &mut self.lives[member];
+        let reply = life.host.lease(call, self.clock.now());
+        let back_ms = life.host.lease_cost_ms() / 2;
+        match fate {
+            _ if !is_alive => {}
+            Fate::Heard | Fate::Broken => self.leased(member, ticket, back_ms, reply),
+            Fate::Lost { after_ms } => self.leased(member, ticket, after_ms, Err(unheard())),
+            Fate::CrashAfter => self.after(member, back_ms, What::Crash),
+        }
+    }
+
+    fn leased(
+        &mut self,
+        member: usize,
+        ticket: Ticket,
+        after_ms: u64,
+        reply: Result<LeaseReply, LeaseFailure>,
+    ) {
+        self.after(member, after_ms, What::Leased(ticket, Box::new(reply)));
+    }
+}
+
+fn unheard() -> LeaseFailure {
+    LeaseFailure {
+        why: "nothing was said by the deadline".into(),
+    }
+}
+
 /// By how much a node's clock is set when it is: within the skew and beyond it, by hours, by years.
 const JUMPS_MS: [i64; 6] = [
     -1_000,
@@ -649,6 +741,7 @@ impl<W: Watch<Agent>> Simulation<W> {
         }
         let cost_ms = life.host.begin(task.record(), &task, now);
         life.running = Some((task, true));
+        life.must_end = deadline.0;
         let left_ms = deadline.0.as_ms().saturating_sub(now.as_ms());
         let ended = match trouble {
             _ if cost_ms > left_ms => Ended::CutOff,
@@ -668,26 +761,23 @@ impl<W: Watch<Agent>> Simulation<W> {
         let Some((task, _)) = life.running.take() else {
             return Ok(());
         };
+        // Who was frozen in the middle of it finds its time over.
+        let ended = match ended {
+            Ended::ByItself if now > life.must_end => Ended::CutOff,
+            ended => ended,
+        };
         let failed = |message: &str| TaskFailure {
             message: message.to_owned(),
             log_tail: vec![LogLine::new(message)],
         };
         let result = match ended {
-            Ended::ByItself => match life.host.finish(task.record(), &task, now) {
-                host::Ended::Told(told) => told,
-                host::Ended::WentDown => {
-                    self.comes_back(member);
-                    return Ok(());
-                }
-            },
+            Ended::ByItself => life.host.finish(task.record(), &task, now),
             Ended::Failed => Err(failed("the node would not do it")),
             Ended::CutOff => Err(failed("it was not done by its deadline, and was cut off")),
             Ended::CrashAfter => {
                 // What fails has no effect, and nobody is there to hear why.
-                match life.host.finish(task.record(), &task, now) {
-                    host::Ended::Told(_) => self.crash(member),
-                    host::Ended::WentDown => self.comes_back(member),
-                }
+                let _ = life.host.finish(task.record(), &task, now);
+                self.crash(member);
                 return Ok(());
             }
         };

@@ -11,11 +11,13 @@ use agent_core::machine::{Action, Call, Evidence, Input, Ticket, Wake};
 use agent_core::note::Note;
 use agent_core::pbx::Agent;
 use agent_core::pbx::durable::Durable;
+use agent_core::pbx::lease::{LeaseCall, LeaseReply};
 use agent_core::pbx::task::{Done, Task};
 use flate2::read::GzDecoder;
 use protocol::id::OperationId;
 use protocol::pbx::call::{AnswerBody, Refusal, Reply, Request};
 use protocol::pbx::operation::Bundle;
+use protocol::time::Timestamp;
 
 /// Something that happened at an agent.
 #[derive(Debug, Clone)]
@@ -63,6 +65,15 @@ pub enum Event {
         /// Whether nothing of it had happened.
         not_started: bool,
     },
+    /// The Lease was asked for (SYNC-6).
+    LeaseAsked {
+        /// Whether it is to be written.
+        writes: bool,
+    },
+    /// It was written as asked last, as the answer says or a later look.
+    LeaseWritten,
+    /// Somebody else has written it.
+    LeaseLost,
     /// The agent waits now, and for this; none where it waits for an answer alone.
     Waits(Option<Wake>),
     /// An operation has ended at the agent.
@@ -83,6 +94,8 @@ pub struct Began {
     pub record: StepRecord,
     /// Whether it stops or starts k3s.
     pub moves_k3s: bool,
+    /// Whether it changes the cluster's configuration, which is the leader's alone (SYNC-6).
+    pub changes_cluster: bool,
 }
 
 /// Makes events of what goes through one machine; remembers what is under way.
@@ -92,6 +105,8 @@ pub struct Tap {
     calling: Option<(Ticket, Call<Request>)>,
     performing: Option<(Ticket, Began)>,
     probing: Option<(Ticket, StepRecord)>,
+    /// Who was to hold the Lease by the last write of it, and when it was to be renewed.
+    leasing: Option<(String, Timestamp)>,
     /// The free text of the last report that was shown, so that only a change is shown again.
     shown: String,
 }
@@ -169,7 +184,25 @@ impl Tap {
                 place: "a task's log",
                 text: format!("{lines:?}"),
             }),
-            Input::Tick | Input::Observed(..) | Input::Opened(..) => {}
+            Input::Leased(_, Ok(LeaseReply::Written(_))) => see(Event::LeaseWritten),
+            Input::Leased(_, Ok(LeaseReply::Conflict)) => see(Event::LeaseLost),
+            Input::Leased(
+                _,
+                Ok(LeaseReply::Read {
+                    lease: Some(lease), ..
+                }),
+            ) => {
+                let was_asked = self.leasing.as_ref().is_some_and(|(holder, renewed_at)| {
+                    *lease.holder == **holder && lease.renewed_at == *renewed_at
+                });
+                if was_asked {
+                    see(Event::LeaseWritten);
+                }
+            }
+            Input::Leased(_, Ok(LeaseReply::Read { lease: None, .. }) | Err(_))
+            | Input::Tick
+            | Input::Observed(..)
+            | Input::Opened(..) => {}
         }
     }
 
@@ -202,6 +235,7 @@ impl Tap {
                 });
                 let began = Began {
                     record: task.record().clone(),
+                    changes_cluster: changes_cluster(&task.record().work),
                     moves_k3s: matches!(
                         **task,
                         Task::StartK3s
@@ -223,6 +257,17 @@ impl Tap {
                 if let Note::OperationEnded { operation, .. } = note {
                     see(Event::OperationEnded(operation.clone()));
                 }
+            }
+            Action::Lease(_, LeaseCall::Read, _) => see(Event::LeaseAsked { writes: false }),
+            Action::Lease(
+                _,
+                LeaseCall::Write {
+                    holder, renewed_at, ..
+                },
+                _,
+            ) => {
+                self.leasing = Some((holder.to_string(), *renewed_at));
+                see(Event::LeaseAsked { writes: true });
             }
             Action::Observe(_) | Action::Open(..) => {}
         }
@@ -263,6 +308,14 @@ pub(crate) fn text_of(bundle: &Bundle) -> String {
     // What cannot be read is shown as far as it can.
     let _ = GzDecoder::new(bundle.as_bytes()).read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn changes_cluster(work: &Work) -> bool {
+    match work {
+        Work::Document { step, .. } => step.changes_cluster(),
+        // A node that joins writes what its enrollment brought; an operation runs at its target, leading or not (OPS-10).
+        Work::Enrollment { .. } | Work::Operation { .. } => false,
+    }
 }
 
 /// Whether a record is on this disk.

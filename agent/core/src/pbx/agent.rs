@@ -11,7 +11,6 @@ use std::sync::Arc;
 use protocol::endpoint::{Authentication, Endpoint};
 use protocol::id::ReleaseVersion;
 use protocol::pbx::call::{AnswerBody, Reply, Request};
-use protocol::problem::ProblemCode;
 use protocol::time::Timestamp;
 use serde_json::value::RawValue;
 
@@ -22,6 +21,8 @@ use super::durable::{Days, Durable, IdleReason, TakenDocument};
 use super::enroll::{Enroll, Start};
 use super::events;
 use super::facts::{BootFacts, Observation};
+use super::lead::{Lead, Leadership};
+use super::lease::{LeaseCall, LeaseReply};
 use super::operate::Operate;
 use super::pace::{Pace, Tries, Verdict};
 use super::shared::{Conditions, Shared};
@@ -42,6 +43,7 @@ use crate::time::{Monotonic, Now};
 pub struct Agent {
     shared: Shared,
     pace: Pace,
+    lead: Lead,
     /// Until the enrollment is through, it has all slots to itself.
     enroll: Option<Box<Enroll>>,
     sync: Sync,
@@ -118,6 +120,8 @@ impl Machine for Agent {
     type Reply = Reply;
     type Task = Task;
     type Done = Done;
+    type LeaseCall = LeaseCall;
+    type LeaseReply = LeaseReply;
 
     fn boot(durable: Arc<Durable>, facts: BootFacts, seed: Seed, now: Now) -> Self {
         let mut shared = Shared {
@@ -128,6 +132,7 @@ impl Machine for Agent {
             now,
             before: now.monotonic,
             clock_offset_ms: 0,
+            leadership: Leadership::Unknown,
             portal_said: None,
         };
         shared.note(Note::Booted {
@@ -156,6 +161,7 @@ impl Machine for Agent {
         let operate = Operate::boot(&mut shared);
         Self {
             pace,
+            lead: Lead::boot(seed, &shared),
             enroll,
             sync: Sync::boot(seed, &shared),
             document: Document::boot(&shared),
@@ -179,6 +185,7 @@ impl Machine for Agent {
     fn handle(&mut self, input: Input<Self>, now: Now) {
         self.shared.before = self.shared.now.monotonic;
         self.shared.now = now;
+        self.look_who_leads();
         match input {
             Input::Tick => {}
             Input::Observed(ticket, seen) => self.observed(ticket, seen),
@@ -197,14 +204,15 @@ impl Machine for Agent {
             }
             Input::Performed(ticket, result) => self.performed(ticket, result),
             Input::Probed(ticket, evidence) => self.probed(ticket, evidence),
+            Input::Leased(ticket, reply) => self.lead.replied(&self.shared, ticket, reply),
         }
+        self.look_who_leads();
         self.tell_if_overdue();
         if let Some(enroll) = self.enroll.as_deref_mut() {
             enroll.look_at_clock(&self.shared);
         }
         if !self.pace.is_shut() {
             self.converge.plan(&mut self.shared, &mut self.document);
-            self.give_up_manifest();
         }
     }
 
@@ -229,6 +237,7 @@ impl Machine for Agent {
         [
             deadline,
             self.store_retry.wake(),
+            self.lead.wake().filter(|_| self.is_at_work()),
             self.wake_to_work(),
             self.wake_to_call(),
         ]
@@ -252,7 +261,8 @@ impl Agent {
         if self.pace.only_asks_again() {
             return self.begin_sync();
         }
-        self.open_document()
+        self.ask_lease()
+            .or_else(|| self.open_document())
             .or_else(|| self.work_on_document())
             .or_else(|| self.work_on_operation())
             .or_else(|| self.begin_call())
@@ -312,6 +322,26 @@ impl Agent {
         None
     }
 
+    /// Whether this agent does what an enrolled one does.
+    fn is_at_work(&self) -> bool {
+        !self.pace.is_shut() && !self.pace.only_asks_again() && self.enroll.is_none()
+    }
+
+    fn look_who_leads(&mut self) {
+        let shared = &mut self.shared;
+        let is = self.lead.leadership(shared);
+        let was = std::mem::replace(&mut shared.leadership, is);
+        let leads = is == Leadership::Leads;
+        if leads != (was == Leadership::Leads) {
+            shared.note(Note::Leadership { leads });
+        }
+    }
+
+    fn ask_lease(&mut self) -> Option<Action<Self>> {
+        let (call, deadline) = self.lead.call(&self.shared, Ticket(self.next_ticket))?;
+        Some(Action::Lease(self.ticket(), call, deadline))
+    }
+
     fn open_document(&mut self) -> Option<Action<Self>> {
         if self.slots.open.is_some() {
             return None;
@@ -327,7 +357,15 @@ impl Agent {
             return None;
         }
         let (taken, step, task) = self.converge.task(&self.shared)?;
-        Some(self.perform(Whose::Document(taken, step), task, Resume::Run))
+        let must_end = if step.changes_cluster() {
+            self.lead.must_end(&self.shared)
+        } else {
+            None
+        };
+        let mut deadline = self.deadline(&task);
+        deadline = must_end.map_or(deadline, |must_end| deadline.min(must_end));
+        let whose = Whose::Document(taken, step);
+        Some(self.perform_by(deadline, whose, task, Resume::Run))
     }
 
     /// After the document's work (SYNC-2), and not while secrets are being opened: a step of a rotation may forget the
@@ -365,11 +403,6 @@ impl Agent {
             .map(Request::Manifest);
         let request = manifest
             .or_else(|| self.operate.request(&self.shared))
-            .inspect(|request| {
-                if let Request::Manifest(release) = request {
-                    self.document.asks_for(release);
-                }
-            })
             .or_else(|| self.deliver.request(&self.shared))?;
         self.has_synced = false;
         Some(self.call(request, self.wanted_since()))
@@ -420,13 +453,7 @@ impl Agent {
         }
         match self.enroll.as_deref() {
             Some(enroll) => enroll.wake(),
-            None => {
-                let wakes = [
-                    self.converge.wake(&self.shared),
-                    self.operate.wake(&self.shared),
-                ];
-                wakes.into_iter().flatten().min_by_key(|wake| wake.at)
-            }
+            None => self.converge.wake(&self.shared),
         }
     }
 }
@@ -471,9 +498,22 @@ impl Agent {
         )
     }
 
+    fn deadline(&self, task: &Task) -> Deadline {
+        task.deadline(&self.shared.facts.limits, self.shared.now.monotonic)
+    }
+
     fn perform(&mut self, whose: Whose, task: Recorded<Task>, how: Resume) -> Action<Self> {
+        self.perform_by(self.deadline(&task), whose, task, how)
+    }
+
+    fn perform_by(
+        &mut self,
+        deadline: Deadline,
+        whose: Whose,
+        task: Recorded<Task>,
+        how: Resume,
+    ) -> Action<Self> {
         let ticket = self.ticket();
-        let deadline = task.deadline(&self.shared.facts.limits, self.shared.now.monotonic);
         let work = task.record().work.clone();
         self.slots.host = Some(Box::new(AtWork {
             ticket,
@@ -501,6 +541,9 @@ impl Agent {
             return;
         }
         self.shared.conditions = Some(Conditions::from(&seen));
+        if seen.api_is_up() {
+            self.lead.api_is_up(&self.shared);
+        }
         if let Some(enroll) = self.enroll.as_deref_mut() {
             enroll.looked(seen.boot.image_sha256);
             return;
@@ -508,6 +551,7 @@ impl Agent {
         self.converge.cycle_begins(&self.shared);
         let identity = self.shared.journal.identity.as_ref();
         let contents = Contents {
+            leader: self.shared.may_change_cluster(),
             document: self.document.report(&self.shared),
             addons: self.converge.addon_reports(),
             operation: self.operate.report(&self.shared),
@@ -515,16 +559,6 @@ impl Agent {
             keys_created_at: identity.map_or(Timestamp::MIN, |identity| identity.active.created_at),
         };
         self.sync.looked(&self.shared, seen, contents);
-    }
-
-    /// An operation does not ask for a manifest that the portal has refused for good (ANS-2).
-    fn give_up_manifest(&mut self) {
-        if let Some(release) = self.operate.wants_manifest(&self.shared)
-            && let Some(code) = self.document.given_up(&release)
-        {
-            let operate = &mut self.operate;
-            operate.manifest_refused(&mut self.shared, &release, code);
-        }
     }
 
     /// What is wrong with the node, with what the agent knows of it (FAIL-7, OPS-9).
@@ -609,17 +643,10 @@ impl Agent {
         let shared = &mut self.shared;
         match verdict {
             Verdict::Done(AnswerBody::Manifest(signed)) => {
-                self.operate.manifest_came(shared, release, &signed);
                 self.document.manifest_came(shared, release, signed);
             }
             Verdict::Refused(refused) => self.document.manifest_refused(shared, release, refused),
             Verdict::Later(refusal) => {
-                if let Some(code) = refusal.as_ref().and_then(|refusal| refusal.code)
-                    && code == ProblemCode::NotFound
-                {
-                    let operate = &mut self.operate;
-                    operate.manifest_refused(shared, release, code.as_str());
-                }
                 self.document
                     .manifest_missing(shared, release, refusal.as_ref());
             }
@@ -844,6 +871,7 @@ mod tests {
     use super::super::facts::Config;
     use super::*;
     use crate::limits::Limits;
+    use crate::pbx::lease::Lease;
     use crate::time::Wall;
 
     const NOW: Now = Now {
@@ -896,7 +924,6 @@ mod tests {
                 unit: UnitState::Active,
                 api: ApiState::Up,
             },
-            leader: true,
             restart_pending: false,
             problems: Vec::new(),
         }
@@ -970,6 +997,7 @@ mod tests {
         );
         let config = &agent.shared.facts.config;
         let identity = agent.shared.journal.identity.as_ref().unwrap();
+        let holder = format!("{}_{:016x}", identity.agent_id, 0);
         let bytes = size_of::<Agent>()
             + COUNTERS
             + size_of::<Durable>()
@@ -978,6 +1006,10 @@ mod tests {
             + COUNTERS
             + size_of::<SyncReport>()
             + size_of::<CallOut>()
+            + COUNTERS
+            + size_of::<Lease>()
+            + text(&holder)
+            + text("1234567")
             + text(identity.agent_id.as_str())
             + text(config.cluster_id.as_str())
             + text(config.node_name.as_str())

@@ -13,6 +13,7 @@ use protocol::time::Timestamp;
 use super::addon::Addons;
 use super::document::Document;
 use super::durable::TakenDocument;
+use super::lead::Leadership;
 use super::shared::{Conditions, Shared};
 use super::task::{DocumentStep, Done, DropIns, Secrets, Task};
 use super::window::Window;
@@ -77,12 +78,19 @@ enum Next {
     Do(DocumentStep),
     /// Nothing before the Kubernetes API is up (FAIL-2).
     WaitForApi,
+    /// Nothing before it is known who leads.
+    WaitForLease,
     Finished,
 }
 
 /// The plan (SYNC-2, SYNC-6): the host's configuration, with the restart that it needs if that may be now; then the
 /// cluster's, which is the leader's alone.
-fn next_step(force: Option<Force>, may_restart: bool, conditions: Conditions) -> Next {
+fn next_step(
+    force: Option<Force>,
+    may_restart: bool,
+    conditions: Conditions,
+    leadership: Leadership,
+) -> Next {
     let Some(Force { done }) = force else {
         return if may_restart {
             Next::Do(DocumentStep::RestartK3s)
@@ -95,11 +103,12 @@ fn next_step(force: Option<Force>, may_restart: bool, conditions: Conditions) ->
         Some(_) if may_restart => Next::Do(DocumentStep::RestartK3s),
         Some(DocumentStep::Addons) => Next::Finished,
         Some(_) if !conditions.api_is_up => Next::WaitForApi,
-        Some(_) if !conditions.leader => Next::Finished,
-        Some(DocumentStep::WriteDropIns | DocumentStep::RestartK3s) => {
-            Next::Do(DocumentStep::WriteSecrets)
-        }
-        Some(DocumentStep::WriteSecrets) => Next::Do(DocumentStep::Addons),
+        Some(done) => match (leadership, done) {
+            (Leadership::Unknown, _) => Next::WaitForLease,
+            (Leadership::Follows, _) => Next::Finished,
+            (Leadership::Leads, DocumentStep::WriteSecrets) => Next::Do(DocumentStep::Addons),
+            (Leadership::Leads, _) => Next::Do(DocumentStep::WriteSecrets),
+        },
     }
 }
 
@@ -134,8 +143,7 @@ impl Converge {
     /// soon as it does, be it after a restart of k3s or a restore; and while an add-on waits for something, the cluster's
     /// configuration is applied at every cycle (ADD-12).
     pub(super) fn cycle_begins(&mut self, shared: &Shared) {
-        let conditions = shared.conditions;
-        let may_change = conditions.is_some_and(Conditions::may_change_cluster);
+        let may_change = shared.may_change_cluster();
         if !may_change {
             self.addons.forget();
         }
@@ -167,7 +175,7 @@ impl Converge {
         });
         let reapplies = self.force.is_none()
             && shared.journal.document.is_some()
-            && conditions.may_change_cluster();
+            && shared.may_change_cluster();
         let reapply = reapplies.then_some(Wake {
             at: self.reapply_at,
             why: WakeReason::Reapply,
@@ -191,7 +199,8 @@ impl Converge {
     }
 
     fn next_step(&self, shared: &Shared, conditions: Conditions) -> Next {
-        next_step(self.force, self.may_restart(shared), conditions)
+        let may_restart = self.may_restart(shared);
+        next_step(self.force, may_restart, conditions, shared.leadership)
     }
 
     /// Whether k3s may be restarted now: inside the window by the portal's time, which must be known, and while no operation
@@ -210,7 +219,7 @@ impl Converge {
         let Some(conditions) = shared.conditions else {
             return;
         };
-        let is_due = self.reapply_at <= shared.now.monotonic && conditions.may_change_cluster();
+        let is_due = self.reapply_at <= shared.now.monotonic && shared.may_change_cluster();
         if self.force.is_none() && is_due && shared.journal.document.is_some() {
             self.force = Some(Force {
                 done: Some(DocumentStep::WriteDropIns),
@@ -231,6 +240,10 @@ impl Converge {
             Next::Do(_) => {}
             Next::WaitForApi => {
                 let why = "the Kubernetes API is down; Secrets and add-ons wait for it".to_owned();
+                document.stand_in_force(shared, &taken, DocumentResult::Pending, Some(why));
+            }
+            Next::WaitForLease => {
+                let why = "who leads is not known yet; Secrets and add-ons wait for it".to_owned();
                 document.stand_in_force(shared, &taken, DocumentResult::Pending, Some(why));
             }
             Next::Finished => self.finish(shared, document, &taken, force),

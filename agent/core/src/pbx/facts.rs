@@ -34,16 +34,13 @@ pub struct Config {
     pub token: Option<EnrollmentToken>,
 }
 
-/// What the node shows. How the host finds out is its own affair; leadership too is something it sees (SYNC-6).
+/// What the node shows. How the host finds out is its own affair.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
     /// What was booted in truth (ENR-3).
     pub boot: BootReport,
     /// How k3s is.
     pub k3s: K3sReport,
-    /// Whether this agent may change the cluster's configuration: alone, while the Kubernetes API is up; among several,
-    /// while it holds the Lease (SYNC-6).
-    pub leader: bool,
     /// Whether a drop-in was written that k3s has not read yet (SYNC-5).
     pub restart_pending: bool,
     /// What is wrong with the node, in words (FAIL-7, FILE-13).

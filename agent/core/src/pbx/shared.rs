@@ -7,6 +7,7 @@ use protocol::time::Timestamp;
 
 use super::durable::Durable;
 use super::facts::{BootFacts, Observation};
+use super::lead::Leadership;
 use crate::journal::Journal;
 use crate::machine::FieldPath;
 use crate::note::Note;
@@ -27,6 +28,8 @@ pub(super) struct Shared {
     pub(super) conditions: Option<Conditions>,
     /// The portal's time minus the raw clock; only the pace changes it (ANS-5).
     pub(super) clock_offset_ms: i64,
+    /// Whether this agent leads, as of this input (SYNC-6).
+    pub(super) leadership: Leadership,
     /// The portal's time as a sync was answered with last, and when.
     pub(super) portal_said: Option<(Timestamp, Monotonic)>,
 }
@@ -34,24 +37,15 @@ pub(super) struct Shared {
 /// What a look at the node has shown, as far as it decides anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Conditions {
-    /// Whether this agent may change the cluster's configuration (SYNC-6).
-    pub(super) leader: bool,
     /// Whether the Kubernetes API answers (FAIL-2).
     pub(super) api_is_up: bool,
     /// Whether a drop-in was written that k3s has not read yet (SYNC-5).
     pub(super) restart_pending: bool,
 }
 
-impl Conditions {
-    pub(super) fn may_change_cluster(self) -> bool {
-        self.leader && self.api_is_up
-    }
-}
-
 impl From<&Observation> for Conditions {
     fn from(seen: &Observation) -> Self {
         Self {
-            leader: seen.leader,
             api_is_up: seen.api_is_up(),
             restart_pending: seen.restart_pending,
         }
@@ -59,6 +53,12 @@ impl From<&Observation> for Conditions {
 }
 
 impl Shared {
+    /// Whether this agent may change the cluster's configuration: it leads, and the Kubernetes API is up (SYNC-6).
+    pub(super) fn may_change_cluster(&self) -> bool {
+        let api_is_up = self.conditions.is_some_and(|seen| seen.api_is_up);
+        api_is_up && self.leadership == Leadership::Leads
+    }
+
     /// The time, corrected by what the portal said.
     pub(super) fn time(&self) -> Timestamp {
         self.now.wall.corrected(self.clock_offset_ms)

@@ -40,6 +40,7 @@ pub(super) struct Sync {
 /// What the other lanes put into a report.
 #[derive(Debug)]
 pub(super) struct Contents<'a> {
+    pub(super) leader: bool,
     pub(super) document: DocumentReport,
     pub(super) addons: &'a [AddonReport],
     pub(super) operation: Option<OperationReport>,
@@ -88,6 +89,7 @@ impl Sync {
         self.is_ready = true;
         self.tries = Tries::default();
         let Contents {
+            leader,
             document,
             addons,
             operation,
@@ -101,7 +103,7 @@ impl Sync {
                 report.sequence = self.sequence;
                 report.boot = seen.boot;
                 report.k3s = seen.k3s;
-                report.leader = seen.leader;
+                report.leader = leader;
                 report.restart_pending = seen.restart_pending;
                 report.document = document;
                 if report.addons != addons {
@@ -122,7 +124,7 @@ impl Sync {
                     node_name: facts.config.node_name.clone(),
                     boot: seen.boot,
                     k3s: seen.k3s,
-                    leader: seen.leader,
+                    leader,
                     document,
                     addons: addons.to_vec(),
                     operation,

@@ -485,20 +485,20 @@ fn add_15_the_platform_is_switched_off_in_two_steps() {
 // rule SYNC-6: who does not lead touches nothing and says nothing; who comes to lead does it at once.
 #[test]
 fn sync_6_add_ons_are_the_leaders() {
-    let mut world = World::enrolled();
-    let mut follows = healthy();
-    follows.leader = false;
-    world.node.shows = follows.clone();
+    let mut world = crate::lead::looking();
+    world.node.another_leads();
     let release = signed_release(vec![addon("a", &[], &[])]);
     world.switch(1, &release, "a");
     assert!(world.disk.in_force);
     assert_eq!(world.states(), [""; 0]);
     assert_eq!(world.work(), [""; 0]);
-    world.node.shows = healthy();
+    world.node.no_other_is_left();
+    world.states();
     world.states();
     assert_eq!(world.work(), ["secrets", "look", "let go a", "apply a a"]);
     assert_eq!(world.states(), ["a applied"]);
-    world.node.shows = follows;
+    world.node.another_leads();
+    world.states();
     assert_eq!(world.states(), [""; 0]);
     world.ten_minutes();
     assert_eq!(world.work(), [""; 0]);

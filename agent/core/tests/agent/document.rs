@@ -312,15 +312,17 @@ fn a_document_of_the_wrong_shape_is_refused_and_keeps_its_generation() {
 // rules SYNC-6, FAIL-2: only the leader touches the cluster, and nobody while the API is down.
 #[test]
 fn sync_6_only_the_leader_touches_the_cluster() {
-    let mut world = World::enrolled();
-    world.node.shows.leader = false;
+    let mut world = crate::lead::real();
+    world.node.another_leads();
     world.take(&document(1));
     assert_eq!(world.tasks(), ["WriteDropIns"]);
     assert_eq!(world.document_report().result, DocumentResult::Applied);
     world.answer_sync(Some(&document(1)), None);
-    world.node.shows.leader = true;
-    world.sync();
-    world.answer_sync(Some(&document(1)), None);
+    world.node.no_other_is_left();
+    for _ in 0..2 {
+        world.sync();
+        world.answer_sync(Some(&document(1)), None);
+    }
     assert_eq!(world.tasks(), ["WriteSecrets"], "as soon as it leads");
 
     let mut world = World::enrolled();

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use agent_core::journal::{Ledger, Recorded};
 use agent_core::limits::Limits;
 use agent_core::machine::{
-    Action, Call, Deadline, Evidence, Input, KeyHandle, LogLine, Machine, StoreFailure,
-    TaskFailure, Ticket, Unopenable, Unreachable, Wake,
+    Action, Call, Deadline, Evidence, Input, KeyHandle, LeaseFailure, LogLine, Machine,
+    StoreFailure, TaskFailure, Ticket, Unopenable, Unreachable, Wake,
 };
 use agent_core::note::Note;
 use agent_core::pbx::Agent;
@@ -20,10 +20,10 @@ use agent_core::pbx::addon::object::{Content, Object, ObjectKind};
 use agent_core::pbx::addon::seen::{
     AddonsSeen, AppliedObject, Fingerprint, Release, SeenObject, Status,
 };
-use agent_core::pbx::boot::{BootId, Booted, Health, NodeFacts};
 use agent_core::pbx::diagnostics::bundle;
 use agent_core::pbx::durable::{Durable, Identity, KeyPairs};
 use agent_core::pbx::facts::{BootFacts, Config, Observation};
+use agent_core::pbx::lease::{Lease, LeaseCall, LeaseReply, ResourceVersion, Servers};
 use agent_core::pbx::task::{Account, Done, Doomed, KeySlot, Task, Uid};
 use agent_core::seed::Seed;
 use agent_core::time::{Monotonic, Now, Wall};
@@ -128,11 +128,26 @@ pub(crate) struct Node {
     /// The Node that was found silent.
     pub(crate) gone_uid: Option<Uid>,
     pub(crate) addons: Addons,
-    /// What runs.
-    pub(crate) booted: Booted,
-    /// Whether the API is ready after an upgrade.
-    pub(crate) is_well: bool,
     keys_made: u8,
+    /// The Lease that the cluster has.
+    pub(crate) lease: Option<Arc<Lease>>,
+    /// The servers that the cluster has.
+    pub(crate) servers: Servers,
+    /// What is said of the next questions about the Lease, before any is answered.
+    pub(crate) lease_troubles: VecDeque<LeaseTrouble>,
+    pub(crate) lease_calls: Vec<LeaseCall>,
+    versions: u64,
+}
+
+/// What goes wrong with a question about the Lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LeaseTrouble {
+    /// Nothing.
+    Fine,
+    /// It was not heard.
+    Lost,
+    /// It was done, and nobody was told.
+    AnswerLost,
 }
 
 /// What the cluster has of add-ons: charts are deployed and uninstalled at once unless the test says otherwise.
@@ -444,6 +459,10 @@ impl World {
                 self.node.probed.push(task);
                 self.inputs.push_back(Input::Probed(ticket, evidence));
             }
+            Action::Lease(ticket, call, _) => {
+                let reply = self.node.lease(call);
+                self.inputs.push_back(Input::Leased(ticket, reply));
+            }
             Action::Call(ticket, call) => {
                 assert!(self.out.is_none(), "two calls at once: {call:?}");
                 assert!(call.intended <= self.now.monotonic);
@@ -677,13 +696,66 @@ impl Node {
             accounts: Vec::new(),
             gone_uid: None,
             addons: Addons::new(),
-            booted: Booted {
-                boot_id: BootId("boot-1".into()),
-                entry: "pbx-2026.11.1-amd64.efi".parse().unwrap(),
-            },
-            is_well: true,
             keys_made: 0,
+            lease: None,
+            servers: Servers::OnlyThis,
+            lease_troubles: VecDeque::new(),
+            lease_calls: Vec::new(),
+            versions: 0,
         }
+    }
+
+    fn lease(&mut self, call: LeaseCall) -> Result<LeaseReply, LeaseFailure> {
+        self.lease_calls.push(call.clone());
+        let trouble = self.lease_troubles.pop_front();
+        let silent = Err(LeaseFailure {
+            why: "nothing was said".into(),
+        });
+        if trouble == Some(LeaseTrouble::Lost) || self.shows.k3s.api == ApiState::Down {
+            return silent;
+        }
+        let reply = match call {
+            LeaseCall::Read => LeaseReply::Read {
+                lease: self.lease.clone(),
+                servers: self.servers,
+            },
+            LeaseCall::Write { over, .. }
+                if over != self.lease.as_ref().map(|lease| lease.version.clone()) =>
+            {
+                LeaseReply::Conflict
+            }
+            LeaseCall::Write {
+                holder, renewed_at, ..
+            } => LeaseReply::Written(self.write_lease(&holder.to_string(), renewed_at)),
+        };
+        match trouble {
+            Some(LeaseTrouble::AnswerLost) => silent,
+            _ => Ok(reply),
+        }
+    }
+
+    /// Another server has the Lease.
+    pub(crate) fn another_leads(&mut self) {
+        self.servers = Servers::Several;
+        self.write_lease("agt_2_0000000000000001", Timestamp::from_unix_ms(START_MS));
+    }
+
+    /// The others are gone, and the Lease with them.
+    pub(crate) fn no_other_is_left(&mut self) {
+        self.servers = Servers::OnlyThis;
+        self.lease = None;
+    }
+
+    /// Somebody writes the Lease.
+    pub(crate) fn write_lease(&mut self, holder: &str, renewed_at: Timestamp) -> Arc<Lease> {
+        self.versions += 1;
+        let lease = Arc::new(Lease {
+            holder: holder.into(),
+            renewed_at,
+            version: ResourceVersion(self.versions.to_string().into()),
+        });
+        self.lease = Some(Arc::clone(&lease));
+        lease
     }
 
     fn perform(&mut self, task: &Task) -> Result<Done, TaskFailure> {
@@ -737,26 +809,6 @@ impl Node {
             Task::ListAccounts => Done::Accounts(self.accounts.clone()),
             Task::ListBucket(_) => Done::BucketListed { objects: 7 },
             Task::CollectDiagnostics => Done::Collected(bundle([])),
-            Task::InspectNode => Done::Inspected(Box::new(NodeFacts {
-                booted: self.booted.clone(),
-                k3s_version: "v1.34.1+k3s1".into(),
-                variables_persist: true,
-                knows_one_shot: true,
-                boot_bytes_free: 4 << 30,
-                helm_jobs: Vec::new(),
-                node_ready: true,
-                deployments: Vec::new(),
-            })),
-            Task::CheckHealth => Done::Health(Box::new(Health {
-                booted: self.booted.clone(),
-                api_ready: self.is_well,
-                node_ready: true,
-                node_boot_id: Some(self.booted.boot_id.clone()),
-                kubelet_version: Some("v1.34.1+k3s1".into()),
-                etcd_healthy: true,
-                deployments: Vec::new(),
-            })),
-            Task::Commit { .. } => Done::Booted(self.booted.clone()),
             Task::Cordon(_) => Done::Cordoned {
                 pods: ["a/shop", "a/queue", "a/database"]
                     .map(str::to_owned)
@@ -820,12 +872,6 @@ pub(crate) fn name(task: &Task) -> &'static str {
         Task::ListBucket(_) => "ListBucket",
         Task::CollectDiagnostics => "CollectDiagnostics",
         Task::ClearDatastore(_) => "ClearDatastore",
-        Task::InspectNode => "InspectNode",
-        Task::FetchImage(_) => "FetchImage",
-        Task::StageSlot { .. } => "StageSlot",
-        Task::Reboot { .. } => "Reboot",
-        Task::CheckHealth => "CheckHealth",
-        Task::Commit { .. } => "Commit",
         Task::Cordon(_) => "Cordon",
         Task::Evict(_) => "Evict",
         Task::ConfirmGone { .. } => "ConfirmGone",
@@ -840,6 +886,18 @@ pub(crate) fn failure(message: &str) -> TaskFailure {
     }
 }
 
+/// A node's numbers, but for the Lease: once it is held it is not renewed for years, so that no test sees its wakes that
+/// looks for others.
+fn limits() -> Limits {
+    let years_ms = 100_000_000_000;
+    Limits {
+        lease_retry_ms: years_ms,
+        lease_renew_ms_max: 2 * years_ms,
+        lease_ms: 3 * years_ms,
+        ..Limits::REAL
+    }
+}
+
 pub(crate) fn facts() -> BootFacts {
     BootFacts {
         config: Config {
@@ -849,7 +907,7 @@ pub(crate) fn facts() -> BootFacts {
         },
         agent_version: "1.4.0".parse().unwrap(),
         arch: Arch::Amd64,
-        limits: Arc::new(Limits::REAL),
+        limits: Arc::new(limits()),
         release_keys: Arc::new(release_keys()),
     }
 }
@@ -899,7 +957,6 @@ pub(crate) fn healthy() -> Observation {
             unit: UnitState::Active,
             api: ApiState::Up,
         },
-        leader: true,
         restart_pending: false,
         problems: Vec::new(),
     }
@@ -908,7 +965,6 @@ pub(crate) fn healthy() -> Observation {
 pub(crate) fn api_down() -> Observation {
     let mut shows = healthy();
     shows.k3s.api = ApiState::Down;
-    shows.leader = false;
     shows
 }
 

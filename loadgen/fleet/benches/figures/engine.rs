@@ -8,6 +8,7 @@ use agent_core::machine::{Action, Input, Machine as _};
 use agent_core::pbx::Agent;
 use agent_core::pbx::durable::{Durable, Identity};
 use agent_core::pbx::facts::{BootFacts, Config};
+use agent_core::pbx::lease::{Lease, LeaseCall, LeaseReply, ResourceVersion, Servers};
 use agent_core::pbx::task::Done;
 use agent_core::seed::Seed;
 use agent_core::time::{Monotonic, Now, Wall};
@@ -108,10 +109,28 @@ impl Engine {
                     let answer = AnswerBody::Sync(Arc::clone(&template.answer));
                     Input::Reply(ticket, Ok(Reply::Done(answer)))
                 }
+                Action::Lease(ticket, call, _) => Input::Leased(ticket, Ok(alone(call))),
                 Action::Probe(..) => bail!("nothing was interrupted"),
             };
             self.machine.handle(input, self.now);
         }
         Ok(())
+    }
+}
+
+/// What the API of a cluster with one server says about the Lease.
+fn alone(call: LeaseCall) -> LeaseReply {
+    match call {
+        LeaseCall::Read => LeaseReply::Read {
+            lease: None,
+            servers: Servers::OnlyThis,
+        },
+        LeaseCall::Write {
+            holder, renewed_at, ..
+        } => LeaseReply::Written(Arc::new(Lease {
+            holder: holder.to_string().into(),
+            renewed_at,
+            version: ResourceVersion("1".into()),
+        })),
     }
 }

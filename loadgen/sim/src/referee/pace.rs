@@ -79,6 +79,10 @@ impl Pace {
         }
     }
 
+    pub(super) fn limits(&self) -> &Arc<Limits> {
+        &self.limits
+    }
+
     pub(super) fn see(&mut self, event: &Event, bench: &mut Bench<'_>) {
         let now = bench.now.monotonic;
         match event {
@@ -296,8 +300,11 @@ impl Pace {
                 let (low, high) = backoff_ms(limits, failures);
                 (failed, low, high)
             }),
-            WakeReason::LooksAgain => Some((bench.now.monotonic, 0, limits.health_look_ms)),
             WakeReason::SignAgain => Some((bench.now.monotonic, 0, SIGN_AGAIN_MS)),
+            WakeReason::Lease => {
+                let latest = bench.now.monotonic.plus_ms(limits.lease_retry_ms);
+                Some((Monotonic::default(), 0, latest.as_ms()))
+            }
             WakeReason::Reapply | WakeReason::WindowOpens | WakeReason::TaskDeadline => None,
         };
         let Some((from, low, high)) = bounds else {

@@ -146,6 +146,7 @@ fn began(id: &str, step: Step) -> Began {
     Began {
         record,
         moves_k3s: matches!(step, Step::StopK3s | Step::StartK3s),
+        changes_cluster: false,
     }
 }
 
@@ -375,6 +376,7 @@ fn referee_7_wants_a_verified_manifest_before_any_task_of_its_document() {
         Event::Began(Began {
             record: StepRecord { work, attempt: 1 },
             moves_k3s: false,
+            changes_cluster: false,
         })
     };
     let mut run = Run::new();
@@ -398,6 +400,7 @@ fn referee_8_leaves_k3s_to_the_operation_that_runs() {
         Event::Began(Began {
             record: StepRecord { work, attempt: 1 },
             moves_k3s: true,
+            changes_cluster: false,
         })
     };
     let mut run = Run::new();
@@ -438,6 +441,7 @@ fn referee_8_allows_a_restart_for_a_drop_in_inside_the_window_alone() {
         Event::Began(Began {
             record: StepRecord { work, attempt: 1 },
             moves_k3s: true,
+            changes_cluster: false,
         })
     };
     // When it begins, by the portal's time, and whether that is inside.
@@ -473,6 +477,61 @@ fn referee_8_allows_a_restart_for_a_drop_in_inside_the_window_alone() {
     let mut run = Run::new();
     run.see(taken).see(restart());
     run.broken(8, "by a clock that the portal has not set");
+}
+
+#[test]
+fn referee_13_lets_nobody_change_the_cluster_while_another_may_lead() {
+    let secrets = || {
+        let work = Work::Document {
+            generation: Generation(1),
+            step: DocumentStep::WriteSecrets,
+        };
+        Began {
+            record: StepRecord { work, attempt: 1 },
+            moves_k3s: false,
+            changes_cluster: true,
+        }
+    };
+    let began = || Event::Began(secrets());
+    let ended = || Event::Ended {
+        began: secrets(),
+        succeeded: true,
+    };
+    let lead = |run: &mut Run, agent: usize| {
+        run.of(agent, Event::LeaseAsked { writes: true });
+        run.of(agent, Event::LeaseWritten);
+    };
+    // The first leads, and stops; the second takes over after so many seconds, and changes something.
+    for (second, fits) in [(137, true), (136, false)] {
+        let mut run = Run::new();
+        lead(&mut run, 0);
+        run.of(0, began());
+        run.of(0, ended());
+        run.at(second);
+        lead(&mut run, 1);
+        run.of(1, began());
+        if fits {
+            run.fine(13);
+        } else {
+            run.broken(13, "while the Lease of another agent lasts");
+        }
+    }
+    // A leader that was frozen in the middle of a change, and the one after it.
+    let mut run = Run::new();
+    lead(&mut run, 0);
+    run.of(0, began());
+    run.at(137);
+    lead(&mut run, 1);
+    run.of(0, ended());
+    run.broken(13, "the end of its own Lease");
+    // One that has begun too late, and one that never asked.
+    let mut run = Run::new();
+    lead(&mut run, 0);
+    run.at(107).of(0, began());
+    run.broken(13, "longer ago");
+    let mut run = Run::new();
+    run.of(0, began());
+    run.broken(13, "does not hold the Lease");
 }
 
 #[test]

@@ -162,11 +162,10 @@ impl TraceDigest {
         let Observation {
             boot,
             k3s,
-            leader,
             restart_pending,
             problems,
         } = seen;
-        (boot, k3s, leader, restart_pending, problems).hash(&mut self.pending);
+        (boot, k3s, restart_pending, problems).hash(&mut self.pending);
     }
 
     fn sync_answer(&mut self, member: usize, answer: &SyncAnswer) {

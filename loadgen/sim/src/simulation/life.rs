@@ -9,6 +9,7 @@ use agent_core::pbx::facts::BootFacts;
 use agent_core::pbx::task::Task;
 use agent_core::seed::Seed;
 use agent_core::time::{Monotonic, Now};
+use protocol::id::ClusterId;
 
 use super::INPUTS_MAX;
 use super::chance::{Chance, Purpose};
@@ -31,6 +32,9 @@ pub(super) struct Life<W> {
     pub(super) alarm: Alarm,
     /// The task under way; whether the host has begun it.
     pub(super) running: Option<(Recorded<Task>, bool)>,
+    /// By when the task under way must have ended.
+    pub(super) must_end: Monotonic,
+    frozen_until: Monotonic,
     boots: Chance,
     pub(super) boot_time: Chance,
     pub(super) latency: Chance,
@@ -107,6 +111,8 @@ impl<W> Life<W> {
             boot: 0,
             alarm: Alarm::default(),
             running: None,
+            must_end: Monotonic::default(),
+            frozen_until: Monotonic::default(),
             boots: chance(Purpose::Boots),
             boot_time: chance(Purpose::BootTime),
             latency: chance(Purpose::Latency),
@@ -116,6 +122,21 @@ impl<W> Life<W> {
             last_trouble: None,
             busy: Busy::default(),
         }
+    }
+
+    pub(super) fn cluster(&self) -> &ClusterId {
+        &self.facts.config.cluster_id
+    }
+
+    /// Its agent does nothing until then.
+    pub(super) fn freeze(&mut self, until: Monotonic) {
+        self.frozen_until = self.frozen_until.max(until);
+        self.last_trouble = self.last_trouble.max(Some(self.frozen_until));
+    }
+
+    /// Until when its agent does nothing, if it is frozen.
+    pub(super) fn is_frozen_until(&self, now: Monotonic) -> Option<Monotonic> {
+        (self.frozen_until > now).then_some(self.frozen_until)
     }
 
     /// The seed of the next start.
@@ -133,12 +154,10 @@ impl<W> Life<W> {
     }
 
     /// A crash of the program or of the node; what was under way is left as a node could leave it.
-    pub(super) fn crash(&mut self, now: Now, what: Option<Fall>) {
-        let effects = self.leftovers.pick([0, 1, 2, 3, u32::MAX]);
-        let drawn = self.leftovers.pick([Fall::Program, Fall::Power]);
+    pub(super) fn crash(&mut self, now: Now) {
         let leftover = Leftover {
-            effects,
-            fall: what.unwrap_or(drawn),
+            effects: self.leftovers.pick([0, 1, 2, 3, u32::MAX]),
+            fall: self.leftovers.pick([Fall::Program, Fall::Power]),
         };
         self.disk
             .crash(self.leftovers.pick([InFlight::Lost, InFlight::Kept]));
@@ -149,19 +168,8 @@ impl<W> Life<W> {
             }
             Some((_, false)) | None => self.host.fall(leftover.fall, now.monotonic),
         }
-        self.end_boot();
-    }
-
-    /// The node has gone down by itself, and the agent with it.
-    pub(super) fn went_down(&mut self) {
-        self.disk
-            .crash(self.leftovers.pick([InFlight::Lost, InFlight::Kept]));
-        self.running = None;
-        self.end_boot();
-    }
-
-    fn end_boot(&mut self) {
         self.machine = None;
+        self.frozen_until = Monotonic::default();
         self.alarm.set(None);
         self.boot += 1;
     }
@@ -176,6 +184,6 @@ impl<W> Life<W> {
 
     pub(super) fn strike(&mut self, trouble: Trouble, now: Monotonic) {
         *self.struck.entry(trouble).or_default() += 1;
-        self.last_trouble = Some(now);
+        self.last_trouble = self.last_trouble.max(Some(now));
     }
 }

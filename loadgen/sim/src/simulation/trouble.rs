@@ -32,6 +32,14 @@ pub enum Trouble {
     StoreFails,
     /// A task of the host fails without an effect.
     TaskFails,
+    /// A question about the Lease does not reach the API.
+    LeaseUnheard,
+    /// The API has done what was asked about the Lease, and its answer does not arrive.
+    LeaseAnswerLost,
+    /// The API of the cluster answers nobody for a while.
+    ApiPaused,
+    /// The agent is frozen for a while, right after it has asked for something; its clocks go on.
+    Frozen(Site),
     /// The node crashes.
     Crash(Site, Moment),
 }
@@ -45,6 +53,8 @@ pub enum Site {
     Store,
     /// A task of the host.
     Task,
+    /// A question about the Lease.
+    Lease,
 }
 
 /// When a crash happens.
@@ -68,9 +78,14 @@ impl Trouble {
             Self::ClockJumps,
             Self::StoreFails,
             Self::TaskFails,
+            Self::LeaseUnheard,
+            Self::LeaseAnswerLost,
+            Self::ApiPaused,
+            Self::Frozen(Site::Task),
+            Self::Frozen(Site::Lease),
         ];
         let refusals = ProblemCode::ALL.iter().copied().map(Self::Refused);
-        let crashes = [Site::Call, Site::Store, Site::Task]
+        let crashes = [Site::Call, Site::Store, Site::Task, Site::Lease]
             .into_iter()
             .flat_map(|site| {
                 [Moment::Before, Moment::Inside, Moment::After]
@@ -89,7 +104,8 @@ impl Trouble {
             | Self::ClockJumps => Site::Call,
             Self::StoreFails => Site::Store,
             Self::TaskFails => Site::Task,
-            Self::Crash(site, _) => site,
+            Self::LeaseUnheard | Self::LeaseAnswerLost | Self::ApiPaused => Site::Lease,
+            Self::Frozen(site) | Self::Crash(site, _) => site,
         }
     }
 }
@@ -127,7 +143,9 @@ impl Troubles {
             .filter_map(|trouble| {
                 let (percent, rates) = match trouble {
                     Trouble::Refused(_) => (20, [2_000, 10_000, 50_000]),
-                    Trouble::Crash(..) => (30, [5_000, 30_000, 150_000]),
+                    Trouble::Crash(..) | Trouble::Frozen(_) | Trouble::ApiPaused => {
+                        (30, [5_000, 30_000, 150_000])
+                    }
                     _ => (50, [10_000, 50_000, 200_000]),
                 };
                 let is_there = chance.percent(percent);
@@ -158,6 +176,7 @@ pub(super) struct Odds {
     call: Vec<(u64, Trouble)>,
     store: Vec<(u64, Trouble)>,
     task: Vec<(u64, Trouble)>,
+    lease: Vec<(u64, Trouble)>,
     until: Monotonic,
 }
 
@@ -179,6 +198,7 @@ impl Odds {
             call: of(Site::Call),
             store: of(Site::Store),
             task: of(Site::Task),
+            lease: of(Site::Lease),
             until: troubles.until,
         }
     }
@@ -189,6 +209,7 @@ impl Odds {
             Site::Call => &self.call,
             Site::Store => &self.store,
             Site::Task => &self.task,
+            Site::Lease => &self.lease,
         };
         if odds.is_empty() || now >= self.until {
             return None;

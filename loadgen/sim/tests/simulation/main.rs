@@ -6,6 +6,7 @@
 )]
 
 mod lab;
+mod leaders;
 mod mixed;
 mod property;
 mod seeds;
