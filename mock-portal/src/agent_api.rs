@@ -14,7 +14,7 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Body as HttpBody;
-use portal_core::{Body, Content, Encoded, Explanation, Portal, RawRequest};
+use portal_core::{Answer, Body, Content, Encoded, Explanation, Portal, RawRequest, Refused};
 use protocol::dialect::Dialect;
 use protocol::endpoint::{self, Endpoint};
 use protocol::id::AgentId;
@@ -25,6 +25,7 @@ use record::ByLabel;
 use crate::clock::Clock;
 use crate::journal::{Entry, Journal, Kept};
 use crate::latency::Latencies;
+use crate::store::{NotKept, Store};
 use crate::strictness;
 pub use crate::strictness::Profile;
 
@@ -44,6 +45,7 @@ pub struct AgentApi {
     journal: Arc<Journal>,
     latencies: Arc<Latencies>,
     counters: Arc<HttpCounters>,
+    store: Option<Arc<Store>>,
 }
 
 /// What the portal's own counters do not have, counted from the start or the last reset.
@@ -120,6 +122,8 @@ pub struct Wiring {
     pub latencies: Arc<Latencies>,
     /// Counts what the portal does not see.
     pub counters: Arc<HttpCounters>,
+    /// Keeps what the portal changes.
+    pub store: Option<Arc<Store>>,
 }
 
 impl AgentApi {
@@ -133,6 +137,7 @@ impl AgentApi {
             journal,
             latencies,
             counters,
+            store,
         } = wiring;
         Self {
             portal,
@@ -142,6 +147,7 @@ impl AgentApi {
             journal,
             latencies,
             counters,
+            store,
         }
     }
 
@@ -195,7 +201,18 @@ impl AgentApi {
                 .map_or(Body::TooLarge, |body| Body::Complete(body)),
         };
         let now = self.clock.now();
-        let (answer, _changes) = self.portal.answer(&raw, now);
+        let (answer, changes) = self.portal.answer(&raw, now);
+        let kept = self
+            .store
+            .as_ref()
+            .map(|store| store.keep(&self.portal, &changes));
+        let answer = match kept {
+            None => answer,
+            Some(kept) => match kept.await {
+                Ok(()) => answer,
+                Err(why) => not_kept(answer, why),
+            },
+        };
         let encoded = answer.encode(&self.dialect);
         let latency = self.clock.elapsed().saturating_sub(begun);
         if let Some(endpoint) = answer.endpoint {
@@ -275,6 +292,24 @@ impl AgentApi {
             .ok()?
             .parse()
             .ok()
+    }
+}
+
+/// What is answered instead of what the portal decided and could not keep (KEY-4).
+fn not_kept(answer: Answer, why: NotKept) -> Answer {
+    let refused = Refused {
+        problem: Problem::new(ProblemCode::Internal, why.to_string()),
+        allow: None,
+        explanation: Explanation {
+            rule: "KEY-4",
+            expected: "a data file that can be written".to_owned(),
+            came: why.to_string(),
+            signature: None,
+        },
+    };
+    Answer {
+        content: Content::Refused(Box::new(refused)),
+        ..answer
     }
 }
 

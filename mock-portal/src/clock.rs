@@ -9,6 +9,8 @@ use protocol::time::Timestamp;
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,
+    /// What the monotonic clock said at the start.
+    from_ms: u64,
 }
 
 impl Clock {
@@ -20,6 +22,15 @@ impl Clock {
     pub fn start() -> Self {
         Self {
             start: Instant::now(),
+            from_ms: 0,
+        }
+    }
+
+    /// The same, for a portal that remembers moments of the monotonic clock up to this one: it goes on from there.
+    pub fn go_on_from(self, monotonic_ms: u64) -> Self {
+        Self {
+            from_ms: monotonic_ms,
+            ..self
         }
     }
 
@@ -27,7 +38,9 @@ impl Clock {
     pub fn now(&self) -> PortalNow {
         PortalNow {
             wall: wall(),
-            monotonic_ms: u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX),
+            monotonic_ms: u64::try_from(self.elapsed().as_millis())
+                .unwrap_or(u64::MAX)
+                .saturating_add(self.from_ms),
         }
     }
 

@@ -16,6 +16,7 @@
 //! | [`journal`], [`latency`] | what came and why it was refused; how long it took |
 //! | [`serve`] | the accept loop: from an address to requests |
 //! | [`wire`] | one connection below HTTP: how long it may be silent |
+//! | [`store`] | what the portal knows, kept in a file |
 //! | [`tls`], [`keys`] | certificates and release keys, made for a run or read from files |
 //! | [`clock`] | where the machine's clocks are read |
 
@@ -28,6 +29,7 @@ pub mod latency;
 pub mod openapi;
 pub mod serve;
 pub mod server;
+pub mod store;
 pub mod strictness;
 pub mod tls;
 pub mod wire;

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use portal_core::control::ReleaseKeyView;
-use portal_core::{Control, Portal, Settings};
+use portal_core::{Changes, Control, Portal, Settings};
 use record::{Outcome, PortalCounters};
 use rustls::ServerConfig;
 use serde::Serialize;
@@ -25,6 +25,7 @@ use crate::control_api::{self, ControlApi, LabToken};
 use crate::journal::{Capacity, Journal};
 use crate::latency::Latencies;
 use crate::serve::{self, BindError, Connections, Face, Phase};
+use crate::store::{self, Data, DataError, NotKept, Store};
 use crate::tls::{Certificate, TlsError};
 use crate::wire::{Patience, Progress};
 
@@ -47,6 +48,8 @@ pub struct Config {
     pub journal: Capacity,
     /// How long connections may be silent.
     pub patience: Patience,
+    /// Where what the portal knows is kept; without, it is forgotten when the portal ends.
+    pub data: Option<Data>,
 }
 
 impl Config {
@@ -62,6 +65,7 @@ impl Config {
             settings,
             journal: Capacity::default(),
             patience: Patience::default(),
+            data: None,
         }
     }
 }
@@ -80,6 +84,9 @@ pub enum StartError {
         "the control API would be open to everybody on {0}: it can revoke a fleet; set a lab token, or a loopback address"
     )]
     OpenLab(SocketAddr),
+    /// The data file cannot be used.
+    #[error(transparent)]
+    Data(#[from] DataError),
 }
 
 /// Starts servers.
@@ -104,9 +111,9 @@ impl Server {
         let (agents, lab) = (serve::listen(config.agents)?, serve::listen(config.lab)?);
         let (agents_at, lab_at) = (address(&agents, config.agents), address(&lab, config.lab));
 
-        let clock = Clock::start();
         let dialect = config.settings.dialect.clone();
-        let portal = Arc::new(Portal::new(config.settings));
+        let (portal, store) = remembering(config.settings, config.data.as_ref())?;
+        let clock = Clock::start().go_on_from(portal.latest_monotonic_ms());
         let journal = Arc::new(Journal::new(config.journal));
         let latencies = Arc::new(Latencies::default());
         let http = Arc::new(HttpCounters::default());
@@ -119,6 +126,7 @@ impl Server {
             journal: Arc::clone(&journal),
             latencies: Arc::clone(&latencies),
             counters: Arc::clone(&http),
+            store: store.clone(),
         }));
         let control = Arc::new(ControlApi {
             portal: Arc::clone(&portal),
@@ -128,6 +136,7 @@ impl Server {
             latencies,
             http: Arc::clone(&http),
             connections: Arc::clone(&connections),
+            store: store.clone(),
         });
 
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -155,8 +164,22 @@ impl Server {
             portal,
             clock,
             http,
+            store,
         })
     }
+}
+
+/// A portal, and where it keeps what it knows.
+fn remembering(
+    mut settings: Settings,
+    data: Option<&Data>,
+) -> Result<(Arc<Portal>, Option<Arc<Store>>), DataError> {
+    let opened = data
+        .map(|data| store::open(data, &mut settings))
+        .transpose()?;
+    let portal = Arc::new(Portal::new(settings));
+    let store = opened.map(|opened| opened.start(&portal)).transpose()?;
+    Ok((portal, store.map(Arc::new)))
 }
 
 /// A portal that runs. Dropping it kills it.
@@ -175,6 +198,7 @@ pub struct Running {
     pub portal: Arc<Portal>,
     clock: Clock,
     http: Arc<HttpCounters>,
+    store: Option<Arc<Store>>,
     agents_at: SocketAddr,
     agents_face: AgentsFace,
     agents: Serving,
@@ -198,9 +222,30 @@ pub struct Ready<'a> {
 }
 
 impl Running {
-    /// The verbs of the control API, now.
+    /// The verbs of the control API, now. With a data file what they change must be handed to [`Running::keep`], or every
+    /// later answer waits for it.
     pub fn control(&self) -> Control<'_> {
         self.portal.control(self.clock.now())
+    }
+
+    /// Keeps what a verb changed, if anything is kept.
+    ///
+    /// # Errors
+    /// When the data file cannot be written.
+    pub async fn keep(&self, changes: &Changes) -> Result<(), NotKept> {
+        match &self.store {
+            Some(store) => store.keep(&self.portal, changes).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Returns when the data file cannot be written any more, and why: nothing that is asked is answered then, and the
+    /// portal is to be ended.
+    pub async fn failed(&self) -> String {
+        match &self.store {
+            Some(store) => store.failed().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// What came in and what went out, from the start or the last reset, in the words of a run's account. Requests
@@ -241,7 +286,9 @@ impl Running {
     pub async fn restart_empty(&mut self) -> Result<(), BindError> {
         self.agents.end(Phase::Killed).await;
         // What is left of the portal's memory dies with it, not before: a request that was answered was counted.
-        self.control().restart_without_data();
+        let changes = self.control().restart_without_data();
+        // A file that cannot be written ends the portal anyway, see `failed`.
+        let _ = self.keep(&changes).await;
         let listener = serve::listen(self.agents_at)?;
         self.agents = self.agents_face.start(listener);
         tracing::info!(address = %self.agents_at, "restarted without data");
@@ -251,6 +298,9 @@ impl Running {
     /// Ends both addresses: no new connection, requests that are being answered are finished (for at most 5 s).
     pub async fn shutdown(mut self) {
         tokio::join!(self.agents.end(Phase::Ending), self.lab.end(Phase::Ending));
+        if let Some(store) = &self.store {
+            store.close().await;
+        }
     }
 }
 

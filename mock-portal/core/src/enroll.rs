@@ -19,7 +19,7 @@ use crate::seals::Seals;
 use crate::state::{Change, Cluster, Work};
 
 /// A token, whom it is for, and who used it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Token {
     pub(crate) bound: TokenBounds,
     pub(crate) used_by: Option<AgentId>,

@@ -34,7 +34,7 @@ fn yes() -> bool {
 }
 
 /// The servers that somebody has put.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Hetzner(BTreeMap<ServerId, HetznerServer>);
 
 /// Whether a server may be enrolled as a node.

@@ -26,7 +26,7 @@ use crate::seals::Seals;
 use crate::state::{Change, Work};
 
 /// An agent.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Agent {
     pub(crate) cluster: ClusterId,
     pub(crate) node_name: NodeName,
@@ -59,7 +59,7 @@ pub struct Enrollment {
 }
 
 /// A report as it came.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReceivedReport {
     pub(crate) at: Timestamp,
     /// Its place in the cluster's count of reports.
@@ -68,7 +68,7 @@ pub(crate) struct ReceivedReport {
 }
 
 /// The keys of an agent: one pair, or two while a rotation lasts.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Keys {
     current: KeyPair,
     next: Option<Box<KeyPair>>,
@@ -157,7 +157,7 @@ impl Agent {
 
 /// Every key that any agent has registered, with its agent (KEY-1). A key that was replaced, or whose agent is revoked,
 /// stays.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Registry {
     signing: BTreeMap<SigningPublicKey, AgentId>,
     sealing: BTreeMap<SealingPublicKey, AgentId>,

@@ -20,6 +20,7 @@
 //! | [`control`] | the verbs of the control API |
 //! | [`clock`] | the portal's clock, which can be set wrong |
 //! | [`state`] | all that is remembered, and the one way in which it changes |
+//! | [`snapshot`] | all that is remembered at one moment, to be kept and begun again with |
 //! | `shard`, `seals`, `secret`, `counters`, `limiter` | where things are, boxes made once, secrets in clear, what was answered, 429 |
 //!
 //! Rule IDs (SIGN-2, WIRE-4 …) are explained in `docs/rules.md`.
@@ -29,6 +30,7 @@ pub mod clock;
 pub mod control;
 pub mod portal;
 pub mod request;
+pub mod snapshot;
 pub mod state;
 
 mod checks;
@@ -52,4 +54,5 @@ pub use portal::{Portal, RateLimit, RateLimits, Settings};
 pub use request::{Body, PortalNow, RawRequest, TypedCall};
 pub use secret::{ClearOrSealed, ClearSecret};
 pub use shard::Shards;
+pub use snapshot::{OtherShards, Snapshot};
 pub use state::{Change, Changes};

@@ -26,7 +26,7 @@ use crate::secret::ClearOrSealed;
 use crate::state::{Change, Cluster, ShardState, Work};
 
 /// An operation.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Operation {
     pub(crate) cluster: ClusterId,
     pub(crate) kind: OperationKind,

@@ -34,6 +34,7 @@ use crate::replay::Seen;
 use crate::request::{PortalNow, RawRequest, TypedCall};
 use crate::seals::Seals;
 use crate::shard::Shards;
+use crate::snapshot::{OtherShards, ShardMemory, SharedMemory, Snapshot};
 use crate::state::{Change, Changes, ShardState, Shared, Work};
 
 /// What a portal is made with.
@@ -201,6 +202,69 @@ impl Portal {
                 (None, _) => self.empty_all(|_, _| {}),
             }
         }
+    }
+
+    /// All that it remembers now. Waits for requests that are being decided, and they for it.
+    pub fn snapshot(&self) -> Snapshot {
+        let shards: Vec<_> = self.shards.iter().map(locked).collect();
+        Snapshot {
+            sequence: self.sequence.load(Ordering::Relaxed),
+            shards: shards
+                .iter()
+                .map(|shard| ShardMemory(shard.state.clone()))
+                .collect(),
+            shared: SharedMemory {
+                registry: self.registry().clone(),
+                releases: self.releases().clone(),
+                hetzner: self.hetzner().clone(),
+                clock: *self.clock(),
+            },
+        }
+    }
+
+    /// Begins with what a portal of the same settings remembered.
+    ///
+    /// # Errors
+    /// When that one had another number of shards; nothing is changed then.
+    pub fn begin_with(&self, snapshot: Snapshot) -> Result<(), OtherShards> {
+        let Snapshot {
+            sequence,
+            shards,
+            shared,
+        } = snapshot;
+        if shards.len() != self.shards.len() {
+            return Err(OtherShards {
+                made: shards.len(),
+                has: self.shards.len(),
+            });
+        }
+        self.sequence.store(sequence, Ordering::Relaxed);
+        for (shard, memory) in self.shards.iter().zip(shards) {
+            locked(shard).state = memory.0;
+        }
+        *self.registry() = shared.registry;
+        *self.releases_mut() = shared.releases;
+        *self.hetzner_mut() = shared.hetzner;
+        *self.clock_mut() = shared.clock;
+        Ok(())
+    }
+
+    /// The number of the last changes that were made: whoever waits until these are kept has lost nothing that an answer
+    /// before it can have told.
+    pub fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::Relaxed)
+    }
+
+    /// The latest moment of the monotonic clock that it remembers anything of. A clock that goes on from there after a
+    /// restart forgets no signature too early (SIGN-5).
+    pub fn latest_monotonic_ms(&self) -> u64 {
+        let seen = self
+            .shards
+            .iter()
+            .map(|shard| locked(shard).state.replay.until_monotonic_ms());
+        seen.max()
+            .unwrap_or(0)
+            .max(self.clock().set_at_monotonic_ms)
     }
 
     /// Whether two portals remember the same: what a test of a restart with data asks.

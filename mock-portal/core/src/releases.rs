@@ -13,18 +13,19 @@ use protocol::pbx::release::{
 use protocol::sign::SigningKey;
 use protocol::time::Timestamp;
 use protocol::verified::{SignedManifest, sign_manifest};
+use serde::{Deserialize, Serialize};
 
 use crate::control::ReleaseView;
 
 /// The releases, by version.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Releases {
     by_version: BTreeMap<ReleaseVersion, Release>,
     latest: ReleaseVersion,
 }
 
 /// One release.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Release {
     manifest: Manifest,
     signed: Arc<SignedManifest>,

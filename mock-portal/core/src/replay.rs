@@ -20,7 +20,7 @@ use crate::clock::Moment;
 /// What a signature is recognised by: the verifying key and the signed bytes, so that another spelling of the same
 /// signature is the same, and equal requests of two agents are not (KEY-3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Seen([u8; 16]);
+pub struct Seen(#[serde(with = "hex")] [u8; 16]);
 
 impl Seen {
     /// Of a signature over these bytes.
@@ -44,8 +44,30 @@ impl Seen {
     }
 }
 
+/// 16 bytes as text: a list of numbers would be twice as long, and there is one a request.
+mod hex {
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(
+        bytes: &[u8; 16],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:032x}", u128::from_be_bytes(*bytes)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<[u8; 16], D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        match u128::from_str_radix(&text, 16) {
+            Ok(number) if text.len() == 32 => Ok(number.to_be_bytes()),
+            _ => Err(D::Error::custom("no 16 bytes in hex")),
+        }
+    }
+}
+
 /// The memory.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReplayMemory {
     young: Generation,
     old: Generation,
@@ -90,6 +112,13 @@ impl ReplayMemory {
         self.young.remember(seen, at, moment);
     }
 
+    /// The latest moment, by the monotonic clock, at which anything was seen.
+    pub(crate) fn until_monotonic_ms(&self) -> u64 {
+        self.young
+            .until_monotonic_ms
+            .max(self.old.until_monotonic_ms)
+    }
+
     /// How many signatures are held, those included that need not be.
     pub(crate) fn len(&self) -> usize {
         self.young.signatures.len() + self.old.signatures.len()
@@ -100,7 +129,7 @@ impl ReplayMemory {
 const GENERATION_MS: u64 = REPLAY_SECONDS * 1000;
 
 /// Signatures that are forgotten together.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct Generation {
     signatures: HashSet<Seen, BuildHasherDefault<DefaultHasher>>,
     /// The latest timestamp among them.

@@ -201,7 +201,7 @@ pub struct ClusterSecrets {
 }
 
 /// What is remembered of the clusters of one shard.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ShardState {
     pub(crate) clusters: BTreeMap<ClusterId, Cluster>,
     /// By the token's hash: no token is kept.
@@ -212,7 +212,7 @@ pub(crate) struct ShardState {
 }
 
 /// A cluster.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cluster {
     pub(crate) secrets: ClusterSecrets,
     pub(crate) document: Option<Document>,

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use axum::response::Response;
 use axum::routing::MethodFilter;
 use portal_core::ControlError;
 use portal_core::control::{
@@ -21,7 +20,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::reading::{self, Inside, Members};
-use super::{Asked, BASE_PATH, ControlApi, Refusal, done};
+use super::{Asked, BASE_PATH, ControlApi, Done, Refusal, changed, done};
 use crate::journal::{CodeFilter, Filter, Page};
 use crate::latency::LatencyLine;
 use crate::openapi::{self, Api};
@@ -42,7 +41,7 @@ pub struct Call {
     pub does: &'static str,
     /// What it answers.
     pub answer: SchemaOf,
-    pub(super) run: fn(&ControlApi, &Asked) -> Result<Response, Refusal>,
+    pub(super) run: fn(&ControlApi, &Asked) -> Result<Done, Refusal>,
 }
 
 /// Makes the JSON Schema of a type, and of what it is made of.
@@ -376,7 +375,7 @@ struct IndexLine {
     does: &'static str,
 }
 
-fn index(_: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
+fn index(_: &ControlApi, _: &Asked) -> Result<Done, Refusal> {
     let line = |call: &Call| IndexLine {
         call: format!("{} {BASE_PATH}{}", call.verb.as_str(), call.path),
         query: call.query_names(),
@@ -401,14 +400,14 @@ const TOKENS: Members = Members(&[
     ("servers_per_cluster", Inside::Free),
 ]);
 
-fn make_tokens(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn make_tokens(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     let input: TokensInput = reading::body(&asked.body, &TOKENS)?;
-    let (made, _) = api.control().make_tokens(&input)?;
+    let (made, changes) = api.control().make_tokens(&input)?;
     tracing::info!(tokens = made.tokens.len(), cluster = %input.cluster_id, "tokens made");
-    done(&made)
+    changed(&made, changes)
 }
 
-fn agents(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn agents(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     let query = AgentsQuery {
         state: asked.query.word::<AgentsState>("state")?,
         cluster: asked.query.get("cluster")?,
@@ -418,14 +417,14 @@ fn agents(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
     done(&api.control().agents(&query)?)
 }
 
-fn agent(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn agent(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     done(&api.control().agent(&asked.id()?)?)
 }
 
-fn revoke(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
-    let (agent, _) = api.control().revoke(&asked.id()?)?;
+fn revoke(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
+    let (agent, changes) = api.control().revoke(&asked.id()?)?;
     tracing::info!(agent = %agent.id, node = %agent.node_name, "agent revoked");
-    done(&agent)
+    changed(&agent, changes)
 }
 
 const DESIRED: Members = Members(&[
@@ -463,15 +462,15 @@ const ADDON: Members = Members(&[
     ("secret_options", Inside::Free),
 ]);
 
-fn set_desired(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn set_desired(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     let cluster = asked.id()?;
     let input: DesiredInput = reading::body(&asked.body, &DESIRED)?;
-    let (set, _) = api.control().set_desired(&cluster, input)?;
+    let (set, changes) = api.control().set_desired(&cluster, input)?;
     tracing::info!(%cluster, generation = %set.generation, "document set");
-    done(&set)
+    changed(&set, changes)
 }
 
-fn desired(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn desired(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     done(&api.control().desired(&asked.id()?)?)
 }
 
@@ -487,13 +486,13 @@ const CONSENT: Members = Members(&[
     ("text", Inside::Free),
 ]);
 
-fn post_operation(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn post_operation(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     let cluster = asked.id()?;
     let input: OperationInput = reading::body(&asked.body, &OPERATION)?;
     let kind = input.kind.clone();
-    let (posted, _) = api.control().post_operation(&cluster, input)?;
+    let (posted, changes) = api.control().post_operation(&cluster, input)?;
     tracing::info!(%cluster, operation = %posted.id, %kind, "operation queued");
-    done(&posted)
+    changed(&posted, changes)
 }
 
 const HETZNER_SERVER: Members = Members(&[
@@ -502,22 +501,22 @@ const HETZNER_SERVER: Members = Members(&[
     ("reachable", Inside::Free),
 ]);
 
-fn put_hetzner_server(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn put_hetzner_server(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     let server_id = ServerId(asked.id()?);
     let input: HetznerServer = reading::body(&asked.body, &HETZNER_SERVER)?;
-    let (server, _) = api.control().put_hetzner_server(server_id, input)?;
+    let (server, changes) = api.control().put_hetzner_server(server_id, input)?;
     tracing::info!(server = %server_id, reachable = server.reachable, "server put into the Hetzner API");
-    done(&server)
+    changed(&server, changes)
 }
 
-fn operation(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn operation(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     done(&api.control().operation(&asked.id()?)?)
 }
 
-fn publish_release(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
-    let (published, _) = api.control().publish_release(&asked.body)?;
+fn publish_release(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
+    let (published, changes) = api.control().publish_release(&asked.body)?;
     tracing::info!(release = %published.version, "release published");
-    done(&published)
+    changed(&published, changes)
 }
 
 /// What `GET /releases` shows.
@@ -529,7 +528,7 @@ struct ReleasesView {
     release_keys: Vec<ReleaseKeyView>,
 }
 
-fn releases(api: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
+fn releases(api: &ControlApi, _: &Asked) -> Result<Done, Refusal> {
     let control = api.control();
     done(&ReleasesView {
         releases: control.releases(),
@@ -539,18 +538,18 @@ fn releases(api: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
 
 const CLOCK: Members = Members(&[("offset_ms", Inside::Free), ("drift_ppm", Inside::Free)]);
 
-fn set_clock(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn set_clock(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     let input: ClockInput = reading::body(&asked.body, &CLOCK)?;
-    let (clock, _) = api.control().set_clock(input);
+    let (clock, changes) = api.control().set_clock(input);
     tracing::info!(
         offset_ms = clock.offset_ms,
         drift_ppm = clock.drift_ppm,
         "clock set"
     );
-    done(&clock)
+    changed(&clock, changes)
 }
 
-fn clock(api: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
+fn clock(api: &ControlApi, _: &Asked) -> Result<Done, Refusal> {
     done(&api.control().clock())
 }
 
@@ -608,7 +607,7 @@ impl CountersView {
     }
 }
 
-fn counters(api: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
+fn counters(api: &ControlApi, _: &Asked) -> Result<Done, Refusal> {
     done(&CountersView::of(api, api.control().counters()))
 }
 
@@ -617,7 +616,7 @@ const JOURNAL_LIMIT: usize = 100;
 /// Entries of the journal in an answer at most.
 const JOURNAL_LIMIT_MAX: usize = 1000;
 
-fn journal(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn journal(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     let limit = asked.query.get("limit")?.unwrap_or(JOURNAL_LIMIT);
     if !(1..=JOURNAL_LIMIT_MAX).contains(&limit) {
         return Err(Refusal::invalid(
@@ -636,7 +635,7 @@ fn journal(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
     done(&api.journal.page(&filter))
 }
 
-fn openapi(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
+fn openapi(api: &ControlApi, asked: &Asked) -> Result<Done, Refusal> {
     let document = match asked.query.word::<Api>("api")?.unwrap_or(Api::Lab) {
         Api::Lab => openapi::lab(),
         Api::Agent => openapi::agent(&api.portal.settings().dialect),
@@ -644,14 +643,14 @@ fn openapi(api: &ControlApi, asked: &Asked) -> Result<Response, Refusal> {
     done(&document)
 }
 
-fn reset(api: &ControlApi, _: &Asked) -> Result<Response, Refusal> {
-    let (counters, _) = api.control().reset();
+fn reset(api: &ControlApi, _: &Asked) -> Result<Done, Refusal> {
+    let (counters, changes) = api.control().reset();
     let view = CountersView::of(api, counters);
     api.journal.clear();
     api.latencies.clear();
     api.http.clear();
     tracing::info!("reset");
-    done(&view)
+    changed(&view, changes)
 }
 
 impl ControlApi {

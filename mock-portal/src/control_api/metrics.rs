@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
 
 use axum::response::{IntoResponse as _, Response};
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use portal_core::control::{AgentState, Census};
 use prometheus_client::collector::Collector;
@@ -21,6 +22,8 @@ use record::Outcome;
 use record::catalogue::{Metric, Type};
 use record::fleet::Kind;
 use record::label::Label as _;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
 
 use super::ControlApi;
 use crate::latency::Buckets;
@@ -39,10 +42,42 @@ pub(super) fn metrics(api: &ControlApi) -> Response {
     ([(CONTENT_TYPE, prometheus_text::CONTENT_TYPE)], text).into_response()
 }
 
-/// Whether the portal is well: whoever gets this answer knows that it is.
-pub(super) fn health() -> Response {
+/// Whether the portal is well: it answers, and what it promises is kept.
+pub(super) fn health(api: &ControlApi) -> Response {
     let json = [(CONTENT_TYPE, "application/json")];
-    (json, "{\"status\":\"ok\"}\n").into_response()
+    let failure = api.store.as_ref().and_then(|store| store.failure());
+    let (status, health) = match &failure {
+        None => (
+            StatusCode::OK,
+            Health {
+                status: "ok",
+                why: None,
+            },
+        ),
+        Some(why) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            Health {
+                status: "failed",
+                why: Some(why),
+            },
+        ),
+    };
+    (status, json, super::line(&health)).into_response()
+}
+
+/// What `GET /healthz` says.
+#[derive(Serialize, JsonSchema)]
+struct Health<'a> {
+    /// `ok`, or `failed`.
+    status: &'static str,
+    /// What failed: the data file cannot be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'a str>,
+}
+
+/// The JSON Schema of the health.
+pub(crate) fn health_schema(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<Health<'static>>()
 }
 
 /// A metric with its series.

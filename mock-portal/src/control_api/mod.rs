@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Method};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use portal_core::Portal;
+use portal_core::{Changes, Portal};
 use serde::Serialize;
 
 use crate::agent_api::HttpCounters;
@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::journal::Journal;
 use crate::latency::Latencies;
 use crate::serve::Connections;
+use crate::store::{NotKept, Store};
 
 pub use guard::{LabToken, LabTokenRefused};
 pub(crate) use refusal::schema as refusal_schema;
@@ -57,6 +58,8 @@ pub struct ControlApi {
     pub http: Arc<HttpCounters>,
     /// The agents' connections.
     pub connections: Arc<Connections>,
+    /// Keeps what calls change.
+    pub store: Option<Arc<Store>>,
 }
 
 /// The control API as a service; to be called without a socket, too.
@@ -67,13 +70,15 @@ pub fn router(api: Arc<ControlApi>) -> Router {
                                  asked: Result<Asked, Refusal>| {
             let asked = asked?;
             call.takes(&asked)?;
-            (call.run)(&api, &asked)
+            let done = (call.run)(&api, &asked);
+            api.kept(done).await
         };
         let path = format!("{BASE_PATH}{}", call.path);
         router = router.route(&path, on(call.verb.filter(), answer));
     }
     // Whoever watches over the process has no token, and learns nothing but that it answers.
-    router = router.route(metrics::HEALTH_PATH, get(async || metrics::health()));
+    let health = async |State(api): State<Arc<ControlApi>>| metrics::health(&api);
+    router = router.route(metrics::HEALTH_PATH, get(health));
     router = router.route(
         metrics::METRICS_PATH,
         get(
@@ -214,13 +219,46 @@ fn no_such_method(asked: &Asked) -> Response {
     response
 }
 
-/// 200 with a JSON body.
-fn done(value: &impl Serialize) -> Result<Response, Refusal> {
+/// What a call came to: its answer, and what it changed.
+struct Done {
+    response: Response,
+    changes: Changes,
+}
+
+impl ControlApi {
+    /// The answer of a call, once what it tells of is kept; of a refused one, too, which may tell of what others changed.
+    async fn kept(&self, done: Result<Done, Refusal>) -> Result<Response, Refusal> {
+        if let Some(store) = &self.store {
+            let nothing = Changes::default();
+            let changes = done.as_ref().map_or(&nothing, |done| &done.changes);
+            store.keep(&self.portal, changes).await?;
+        }
+        done.map(|done| done.response)
+    }
+}
+
+impl From<NotKept> for Refusal {
+    fn from(why: NotKept) -> Self {
+        Self::new(
+            Code::Internal,
+            why.to_string(),
+            "look into the portal's log; it ends when this happens",
+        )
+    }
+}
+
+/// 200 with a JSON body, of a call that changed nothing.
+fn done(value: &impl Serialize) -> Result<Done, Refusal> {
+    changed(value, Changes::default())
+}
+
+/// 200 with a JSON body, and what the call changed.
+fn changed(value: &impl Serialize, changes: Changes) -> Result<Done, Refusal> {
     let mut response = line(value).into_response();
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    Ok(response)
+    Ok(Done { response, changes })
 }
 
 /// JSON with a line break at its end, for terminals.

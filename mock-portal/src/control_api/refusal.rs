@@ -25,6 +25,8 @@ pub enum Code {
     Conflict,
     /// The request's body is too large.
     TooLarge,
+    /// The portal can promise nothing.
+    Internal,
 }
 
 impl Code {
@@ -37,6 +39,7 @@ impl Code {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Conflict => StatusCode::CONFLICT,
             Self::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Internal => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 }

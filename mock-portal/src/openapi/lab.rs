@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{content, generator, head, in_path};
 use crate::control_api::calls::{Body, CALLS, Call};
-use crate::control_api::metrics::{HEALTH_PATH, METRICS_PATH};
+use crate::control_api::metrics::{HEALTH_PATH, METRICS_PATH, health_schema};
 use crate::control_api::{BASE_PATH, BODY_BYTES_MAX, Code, refusal_schema};
 
 const DESCRIPTION: &str = "\
@@ -24,7 +24,10 @@ pub fn document() -> Map<String, Value> {
             .or_insert_with(|| json!({}));
         path[call.verb.as_str().to_ascii_lowercase()] = operation(call, &mut generator);
     }
-    paths.insert(HEALTH_PATH.to_owned(), json!({"get": health()}));
+    paths.insert(
+        HEALTH_PATH.to_owned(),
+        json!({"get": health(&mut generator)}),
+    );
     paths.insert(
         METRICS_PATH.to_owned(),
         json!({"get": metrics(&mut generator)}),
@@ -67,6 +70,7 @@ fn operation(call: &Call, generator: &mut SchemaGenerator) -> Value {
         Code::Unauthorized,
         Code::Forbidden,
         Code::TooLarge,
+        Code::Internal,
     ];
     codes.extend(call.id.map(|_| Code::NotFound));
     let mut operation = json!({
@@ -106,14 +110,14 @@ fn responses(done: Value, codes: &[Code], generator: &mut SchemaGenerator) -> Va
     responses
 }
 
-fn health() -> Value {
-    let well = json_schema!({
-        "type": "object", "properties": {"status": {"const": "ok"}}, "required": ["status"], "additionalProperties": false,
-    });
-    let done = json!({"description": "The portal answers.", "content": content("application/json", &well)});
+fn health(generator: &mut SchemaGenerator) -> Value {
+    let health = health_schema(generator);
+    let done =
+        json!({"description": "It is well.", "content": content("application/json", &health)});
+    let failed = json!({"description": "It can promise nothing.", "content": content("application/json", &health)});
     json!({
         "operationId": "health", "summary": "tells whether the portal is well; asks for no token",
-        "security": [{}], "responses": {"200": done},
+        "security": [{}], "responses": {"200": done, "503": failed},
     })
 }
 

@@ -97,6 +97,17 @@ pub(super) struct Serve {
     /// How much the portal lets pass beside the protocol's own rules.
     #[arg(long, value_enum, default_value_t, env = "MOCK_PORTAL_PROFILE")]
     pub profile: ProfileName,
+    /// Keep what the portal knows in this file, and begin with what is in it. It holds secrets in clear (mode 0600).
+    ///
+    /// Clusters, agents and their keys, documents, operations, releases, the clock, seen signatures and the release key
+    /// outlive the portal, even a kill; journal and counters do not. One portal at a time owns the file. With --tls
+    /// self-signed the certificate is another one after a restart: name one with --tls CERT,KEY.
+    #[arg(long, value_name = "FILE", env = "MOCK_PORTAL_DATA")]
+    pub data: Option<PathBuf>,
+    /// With --data: KiB of changes after which the whole memory is written down in their place. Less starts sooner and
+    /// writes more.
+    #[arg(long, value_name = "KIB", default_value_t = 32 * 1024, requires = "data", env = "MOCK_PORTAL_DATA_CHECKPOINT")]
+    pub data_checkpoint: u64,
     /// Make IDs, tokens and the release key the same in every run. For tests only: whoever knows the seed knows them.
     #[arg(
         long,
@@ -108,7 +119,7 @@ pub(super) struct Serve {
     /// Names that this portal chooses otherwise (headers, base path, members of a problem): a TOML file.
     #[arg(long, value_name = "FILE", env = "MOCK_PORTAL_DIALECT")]
     pub dialect: Option<PathBuf>,
-    /// The private key that signs releases, as `keys make` writes it; otherwise one is made for this run.
+    /// The private key that signs releases, as `keys make` writes it; otherwise the data file's, or one made for this run.
     #[arg(long, value_name = "FILE", env = "MOCK_PORTAL_RELEASE_KEY")]
     pub release_key: Option<PathBuf>,
 }
@@ -118,6 +129,7 @@ Examples:
   mock-portal serve --tls self-signed
   mock-portal serve --listen 127.0.0.1:0 --lab 127.0.0.1:0 --seed 7 > ready.json &
   MOCK_PORTAL_LAB_TOKEN=correct-horse mock-portal serve --lab 0.0.0.0:8471
+  mock-portal serve --data portal.data       goes on where it was, whatever ended it
 
 With lab set to the ready line's lab_url:
   curl -s $lab                               all control calls, with their bodies

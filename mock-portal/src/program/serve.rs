@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
+use mock_portal::store::{Data, DataError};
 use mock_portal::tls::Certificate;
 use mock_portal::{Config, Server, StartError, keys};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -46,7 +47,10 @@ async fn serve(config: Config) -> Result<(), Failure> {
         StartError::OpenLab(address) => Failure::Usage(anyhow!(
             "--lab {address} is open to everybody and can revoke a fleet; add --lab-token, or take a loopback address"
         )),
-        error @ StartError::Tls(_) => Failure::Usage(error.into()),
+        StartError::Data(error @ (DataError::InUse { .. } | DataError::Write { .. } | DataError::Thread(_))) => {
+            Failure::Failed(error.into())
+        }
+        error @ (StartError::Tls(_) | StartError::Data(_)) => Failure::Usage(error.into()),
     })?;
     if let Some(address) = plain {
         tracing::warn!(%address, "agents take plain http for loopback addresses only (WIRE-3); give this one --tls");
@@ -55,12 +59,16 @@ async fn serve(config: Config) -> Result<(), Failure> {
     answer(&running.ready(ca_pem_file.as_ref().map(NamedTempFile::path)))?;
     tracing::info!(agents = %running.agents_url, lab = %running.lab_url, "ready");
 
-    tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: ending"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: ending"),
-    }
+    let failed = tokio::select! {
+        _ = terminate.recv() => { tracing::info!("SIGTERM: ending"); None }
+        _ = interrupt.recv() => { tracing::info!("SIGINT: ending"); None }
+        why = running.failed() => Some(why),
+    };
     running.shutdown().await;
-    Ok(())
+    match failed {
+        None => Ok(()),
+        Some(why) => Err(Failure::Failed(anyhow!("--data: {why}"))),
+    }
 }
 
 fn config(options: Serve) -> Result<Config, Failure> {
@@ -78,6 +86,11 @@ fn config(options: Serve) -> Result<Config, Failure> {
     config.agents = options.listen;
     config.lab = options.lab;
     config.lab_token = options.lab_token;
+    config.data = options.data.map(|file| Data {
+        release_key_named: options.release_key.is_some(),
+        checkpoint_bytes: options.data_checkpoint.saturating_mul(1024),
+        ..Data::new(file)
+    });
     config.profile = options.profile.into();
     config.certificate = options
         .tls

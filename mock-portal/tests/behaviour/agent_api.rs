@@ -45,6 +45,7 @@ fn bench(profile: Profile) -> Bench {
         journal: Arc::clone(&journal),
         latencies: Arc::clone(&latencies),
         counters: Arc::clone(&counters),
+        store: None,
     });
     Bench {
         api,

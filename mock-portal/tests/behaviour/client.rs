@@ -10,7 +10,7 @@ use protocol::dialect::Dialect;
 use protocol::hash::Sha256Hex;
 use protocol::id::EnrollmentToken;
 use protocol::seal::SealingSecretKey;
-use protocol::sign::{SigningKey, canonical};
+use protocol::sign::{SigningKey, canonical, rotation_proof_bytes};
 use protocol::time::UnixSeconds;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
@@ -60,7 +60,7 @@ impl Message {
         for (name, value) in &self.headers {
             text.push_str(&format!("{name}: {value}\r\n"));
         }
-        if self.method == "POST" {
+        if self.method != "GET" {
             text.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
         }
         text.push_str("\r\n");
@@ -82,10 +82,12 @@ pub(crate) fn post(path: &str, body: &[u8]) -> Message {
 }
 
 /// An agent's keys and, once it has one, its ID.
+#[derive(Debug, Clone)]
 pub(crate) struct Agent {
     pub(crate) id: String,
     pub(crate) key: SigningKey,
-    node: String,
+    pub(crate) cluster: String,
+    pub(crate) node: String,
     sequence: u64,
 }
 
@@ -96,6 +98,7 @@ impl Agent {
         Self {
             id: "agt_unknown".to_owned(),
             key: SigningKey::from_seed(seed),
+            cluster: "c1".to_owned(),
             node: node.to_owned(),
             sequence: 0,
         }
@@ -105,7 +108,7 @@ impl Agent {
     pub(crate) fn enrollment(&self, token: &EnrollmentToken) -> Message {
         let sealing = SealingSecretKey::from_seed(*self.key.seed()).public();
         let request = json!({
-            "protocol": 1, "token": token, "cluster_id": "c1", "node_name": self.node, "server_id": 42,
+            "protocol": 1, "token": token, "cluster_id": self.cluster, "node_name": self.node, "server_id": 42,
             "signing_key": self.key.public(), "sealing_key": sealing, "boot_image_sha256": "ab".repeat(32),
             "agent_version": "1.4.0", "arch": "amd64",
         });
@@ -126,6 +129,16 @@ impl Agent {
         })
     }
 
+    /// A rotation to another key, signed with the one that it has; the sealing key is of the same seed.
+    pub(crate) fn rotation(&self, new: &SigningKey) -> Message {
+        let sealing = SealingSecretKey::from_seed(*new.seed()).public();
+        let proof = rotation_proof_bytes(&self.key.public(), &new.public());
+        let request =
+            json!({"signing_key": new.public(), "sealing_key": sealing, "proof": new.sign(&proof)});
+        let body = request.to_string().into_bytes();
+        self.signed("POST", "/agent/v1/rotate-key", body)
+    }
+
     /// A signed sync.
     pub(crate) fn sync(&mut self) -> Message {
         let body = self.report().to_string().into_bytes();
@@ -141,7 +154,7 @@ impl Agent {
             ("Pbx-Timestamp", at.to_string()),
             ("Pbx-Signature", self.key.sign(&signed).to_string()),
         ];
-        if method == "POST" {
+        if method != "GET" {
             headers.push(("Content-Type", "application/json".to_owned()));
         }
         Message {

@@ -26,6 +26,7 @@ fn lab(token: Option<LabToken>) -> Router {
         latencies: Arc::new(Latencies::default()),
         http: Arc::new(HttpCounters::default()),
         connections: Arc::default(),
+        store: None,
     }))
 }
 

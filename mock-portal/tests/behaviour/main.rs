@@ -11,6 +11,7 @@
 mod agent_api;
 mod client;
 mod control_api;
+mod data;
 mod openapi;
 mod program;
 mod sockets;

@@ -27,7 +27,7 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 /// Code and stderr of a command that ends badly; its error is one line.
-fn failing(arguments: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn failing(arguments: &[&str]) -> (Option<i32>, String) {
     let output = run(arguments);
     assert!(output.stdout.is_empty(), "{arguments:?} answered something");
     (
@@ -37,9 +37,9 @@ fn failing(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 /// A running `serve`; killed when a test fails.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
-    ready: Value,
+    pub(crate) ready: Value,
 }
 
 impl Serving {
@@ -62,16 +62,16 @@ impl Serving {
         Self { child, ready }
     }
 
-    fn on_free_ports(arguments: &[&str]) -> Self {
+    pub(crate) fn on_free_ports(arguments: &[&str]) -> Self {
         let free = ["serve", "--listen", "127.0.0.1:0", "--lab", "127.0.0.1:0"];
         Self::start(command(&free).args(arguments))
     }
 
-    fn url(&self, member: &str) -> &str {
+    pub(crate) fn url(&self, member: &str) -> &str {
         self.ready[member].as_str().unwrap()
     }
 
-    fn end(mut self, signal: &str) -> (ExitStatus, String) {
+    pub(crate) fn end(mut self, signal: &str) -> (ExitStatus, String) {
         let sent = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
             .status()

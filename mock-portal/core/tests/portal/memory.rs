@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portal_core::control::{ClockInput, OperationInput, TokenLine};
-use portal_core::{Answer, Changes, Portal, TypedCall};
+use portal_core::{Answer, Changes, Portal, Snapshot, TypedCall};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use protocol::dialect::Dialect;
@@ -340,6 +340,41 @@ fn restored(world: &World) -> Result<Portal, TestCaseError> {
     Ok(portal)
 }
 
+/// The same memory from a snapshot that was written down in the middle of it, and the changes after it.
+fn begun_again(world: &World) -> Portal {
+    let (settings, changes) = (world.lab.portal.settings(), &world.lab.changes);
+    let (before, after) = changes.split_at(changes.len() / 2);
+    let first = Portal::new(settings.clone());
+    before.iter().for_each(|changes| first.restore(changes));
+    let Snapshot {
+        sequence,
+        shards,
+        shared,
+    } = first.snapshot();
+    assert_eq!(sequence, first.sequence());
+    let again = |text: String| serde_json::from_str(&text).expect("what was written is read");
+    let shards = shards.iter().map(|shard| again(to_text(shard))).collect();
+    let shared = serde_json::from_str(&to_text(&shared)).expect("what was written is read");
+    let portal = Portal::new(settings.clone());
+    let snapshot = Snapshot {
+        sequence,
+        shards,
+        shared,
+    };
+    portal.begin_with(snapshot).expect("as many shards");
+    after.iter().for_each(|changes| portal.restore(changes));
+    assert_eq!(portal.sequence(), world.lab.portal.sequence());
+    assert_eq!(
+        portal.latest_monotonic_ms(),
+        world.lab.portal.latest_monotonic_ms()
+    );
+    portal
+}
+
+fn to_text(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("a memory is written down")
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -352,6 +387,7 @@ proptest! {
         }
         let restored = restored(&world)?;
         prop_assert!(restored.remembers_the_same_as(&world.lab.portal));
+        prop_assert!(begun_again(&world).remembers_the_same_as(&restored));
         // And it goes on as the first would have.
         let mut second = Lab { portal: restored, now: world.lab.now, changes: vec![] };
         world.lab.pass_s(1);
