@@ -24,6 +24,10 @@ pub struct Limits {
     pub reapply_interval_ms: u64,
     /// What a Node that is silent after a restore is given to come back (OP-4).
     pub restore_grace_ms: u64,
+    /// Between two looks at a node that was upgraded (OP-6).
+    pub health_look_ms: u64,
+    /// From the boot of an upgraded node until it goes back by itself, if it is not kept (OP-6).
+    pub return_after_ms: u64,
     /// Until a task of the host that only changes the node must have ended.
     pub task_ms_max: u64,
     /// Until a task of the host that waits for something larger (a start of k3s, a snapshot, a transfer) must have ended.
@@ -63,6 +67,8 @@ pub const REVOCATIONS_MAX: usize = 1_000;
 pub const ACCESS_SECONDS_MAX: u64 = 24 * 60 * 60;
 /// The shortest that access is given for, in seconds: the least that the Kubernetes API grants.
 pub const ACCESS_SECONDS_MIN: u64 = 10 * 60;
+/// Looks in a row at which all must be well before an upgrade is kept (OP-6).
+pub const HEALTH_PASSES: u32 = 3;
 /// Bytes of one operation's log on the node; beyond it the oldest lines go (R9).
 pub const OPERATION_LOG_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of all operations' logs on the node; beyond it the oldest logs go (R9).
@@ -80,6 +86,8 @@ impl Limits {
         retry_after_spread_ms_max: 15_000,
         reapply_interval_ms: 600_000,
         restore_grace_ms: 120_000,
+        health_look_ms: 10_000,
+        return_after_ms: 1_200_000,
         task_ms_max: 120_000,
         long_task_ms_max: 1_800_000,
         day_look_ms: 86_400_000,
@@ -116,6 +124,8 @@ impl Limits {
             retry_after_spread_ms_max: scale(self.retry_after_spread_ms_max),
             reapply_interval_ms: scale(self.reapply_interval_ms),
             restore_grace_ms: scale(self.restore_grace_ms),
+            health_look_ms: scale(self.health_look_ms),
+            return_after_ms: scale(self.return_after_ms),
             task_ms_max: scale(self.task_ms_max),
             long_task_ms_max: scale(self.long_task_ms_max),
             day_look_ms: scale(self.day_look_ms),

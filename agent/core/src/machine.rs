@@ -182,6 +182,9 @@ pub enum WakeReason {
         /// Failures in a row, from 1.
         failures: u32,
     },
+    /// A step of an operation looks again, [`health_look_ms`](crate::limits::Limits::health_look_ms) after the last look
+    /// (OP-6).
+    LooksAgain,
     /// A record could not be written and is to be tried again, after a wait as in a backoff (FAIL-7).
     StoreRetry {
         /// Failures in a row, from 1.

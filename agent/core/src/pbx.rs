@@ -4,7 +4,7 @@
 //!
 //! | Module | What it decides |
 //! |---|---|
-//! | [`facts`], [`task`], [`lease`], [`durable`] | nothing: what an agent is told, asks of its host and of its cluster, and keeps |
+//! | [`facts`], [`boot`], [`task`], [`lease`], [`durable`] | nothing: what an agent is told, asks of its host and of its cluster, and keeps |
 //! | `agent` | whose turn it is |
 //! | `pace` | when this agent may call at all; the table of answers |
 //! | `enroll` | from a token to an identity and a node that runs |
@@ -21,6 +21,7 @@
 
 pub mod addon;
 mod agent;
+pub mod boot;
 mod converge;
 mod deliver;
 pub mod diagnostics;

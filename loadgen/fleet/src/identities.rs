@@ -19,7 +19,7 @@ use agent_core::machine::KeyHandle;
 use agent_core::pbx::durable::{Durable, EnrollStep};
 use agent_core::pbx::task::{Done, KeySlot, Task};
 use agent_core::time::Monotonic;
-use fleet_sim::host::{Server, SimHost};
+use fleet_sim::host::{Ended, Server, SimHost};
 use protocol::hash::Sha256Hex;
 use protocol::id::{ClusterId, EnrollmentToken, EntryName, NodeName, ServerId};
 use protocol::pbx::enroll::EnrollAnswer;
@@ -262,8 +262,10 @@ impl Furnished<'_> {
             },
             attempt: 1,
         };
-        let done = self.host.finish(&record, &task, self.now);
-        done.map_err(|failure| failure.message)
+        match self.host.finish(&record, &task, self.now) {
+            Ended::Told(told) => told.map_err(|failure| failure.message),
+            Ended::WentDown => Err("the node went down".to_owned()),
+        }
     }
 
     fn keys(&mut self, slot: KeySlot) -> Result<KeyHandle, String> {
@@ -314,6 +316,7 @@ impl Form {
             k3s_version: crate::live::K3S_VERSION.to_owned(),
             costs: Arc::default(),
             key_seed: self.key_seed,
+            quirks: Arc::default(),
         };
         SimHost::new(server, Arc::default())
     }

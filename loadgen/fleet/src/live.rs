@@ -4,6 +4,7 @@
 //! The agent is the engine that runs on nodes, the way to the portal the one transport. Only the node is a model.
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -118,6 +119,7 @@ impl Home {
             k3s_version: K3S_VERSION.to_owned(),
             costs: Arc::clone(&self.costs),
             key_seed: member.key_seed,
+            quirks: Arc::default(),
         };
         let clock = self.clock_of(member);
         let mut host = SimHost::new(server, cluster);
@@ -208,17 +210,23 @@ pub async fn live(home: Home, member: Member, cluster: Arc<Mutex<SimCluster>>, p
         // What it notes is seen with its name, where it is logged at all.
         let span = tracing::error_span!(target: "agent_drive", "agent", node = %member.node);
         let running = Box::pin(driver.run(home.ending()).instrument(span));
-        let Some(moment) = crash.take() else {
-            return running.await;
+        let crashes = async {
+            match crash {
+                Some(moment) => home.at(moment).await,
+                None => pending().await,
+            }
         };
+        // Dropping what runs is the crash.
         tokio::select! {
             biased;
             () = running => return,
-            // Dropping what runs is the crash.
-            () = home.at(moment) => {}
+            () = crashes => {
+                crash = None;
+                node.crash(crash_leaves(&member));
+            }
+            () = node.goes_down() => {}
         }
         place.moved(Gauge::Down);
-        node.crash(crash_leaves(&member));
     }
 }
 

@@ -3,6 +3,7 @@
 //! The model ([`SimHost`]) never waits; this is the only thing that does. A crash is dropping what waits, and telling the
 //! model what was under way.
 
+use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::journal::{Recorded, StepRecord};
@@ -18,9 +19,10 @@ use agent_core::port::{Clock as _, Host, Store};
 use agent_core::time::Monotonic;
 use agent_drive::{Signer, SystemClock};
 use fleet_sim::disk::{InFlight, SimDisk};
-use fleet_sim::host::{Leftover, SimHost};
+use fleet_sim::host::{Ended, Fall, Leftover, SimHost};
 use protocol::seal::Sealed;
 use protocol::sign::Signature;
+use tokio::sync::Notify;
 
 use crate::population::Member;
 
@@ -37,6 +39,8 @@ struct Parts {
     clock: SystemClock,
     write_ms: u64,
     member: Member,
+    /// The node has gone down, as a task of it was to do.
+    went_down: Notify,
 }
 
 /// What a crash leaves of what was under way.
@@ -60,6 +64,7 @@ impl Node {
             clock,
             write_ms,
             member,
+            went_down: Notify::new(),
         }))
     }
 
@@ -84,6 +89,33 @@ impl Node {
             }
             None => self.host().fall(leaves.task.fall, now),
         }
+    }
+
+    /// Waits until the node goes down by itself: as a task of it is to do, or on its way back from an upgrade that nobody
+    /// has kept (OP-6). Its power has come back then; what ran on it is to be dropped.
+    pub async fn goes_down(&self) {
+        let goes_back = async {
+            let at = self.host().goes_back_at();
+            match at {
+                Some(at) => self.0.clock.sleep_until(at).await,
+                None => pending().await,
+            }
+            let now = self.now();
+            let mut host = self.host();
+            let is_due = host.goes_back_at().is_some_and(|at| at <= now);
+            if is_due {
+                host.fall(Fall::Power, now);
+            }
+            is_due
+        };
+        tokio::select! {
+            () = self.0.went_down.notified() => {}
+            is_due = goes_back => if !is_due {
+                self.0.went_down.notified().await;
+            }
+        }
+        lock(&self.0.disk).crash(InFlight::Lost);
+        *lock(&self.0.running) = None;
     }
 
     fn host(&self) -> MutexGuard<'_, SimHost> {
@@ -122,7 +154,14 @@ impl Host<Agent> for Node {
         *lock(&self.0.running) = Some((task.record().clone(), Task::clone(task)));
         self.pass(cost_ms).await;
         *lock(&self.0.running) = None;
-        let done = self.host().finish(task.record(), task, self.now())?;
+        let ended = self.host().finish(task.record(), task, self.now());
+        let done = match ended {
+            Ended::Told(told) => told?,
+            Ended::WentDown => {
+                self.0.went_down.notify_one();
+                pending().await
+            }
+        };
         if let (Task::StoreBootstrap(answer), Some(kept)) = (&**task, &self.0.member.kept) {
             kept.bootstrapped(answer);
         }

@@ -1076,6 +1076,9 @@ fn costs(population: &Population) -> Costs {
             rollout_ms: scaled(real.addons.rollout_ms),
             flux_ms: scaled(real.addons.flux_ms),
         },
+        fetch_ms: scaled(real.fetch_ms),
+        stage_ms: scaled(real.stage_ms),
+        rollout_ms: scaled(real.rollout_ms),
     }
 }
 

@@ -6,9 +6,11 @@
 //!
 //! - [`effects`]: the durable effects of a task, counted.
 //! - [`log`]: the logs of operations.
+//! - [`slots`]: what it boots from, and the way back.
 
 mod effects;
 mod log;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +19,7 @@ use agent_core::journal::{StepRecord, Work};
 use agent_core::machine::{
     Evidence, FieldPath, KeyHandle, LeaseFailure, LogLine, TaskFailure, Unopenable,
 };
+use agent_core::pbx::boot::{Health, NodeFacts, Rollout};
 use agent_core::pbx::diagnostics::{self, Section};
 use agent_core::pbx::facts::Observation;
 use agent_core::pbx::lease::{LeaseCall, LeaseReply};
@@ -25,7 +28,7 @@ use agent_core::pbx::task::{
 };
 use agent_core::time::Monotonic;
 use protocol::hash::Sha256Hex;
-use protocol::id::{AddonName, NodeName, OperationId, ServerId, SnapshotName};
+use protocol::id::{AddonName, EntryName, NodeName, OperationId, ServerId, SnapshotName};
 use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer, FirstManifest};
 use protocol::pbx::operation::ServerRejoinParams;
 use protocol::pbx::sync::{ApiState, BootReport, K3sReport, UnitState};
@@ -39,6 +42,7 @@ pub use self::effects::{Fall, Leftover};
 
 use self::effects::{Effects, Undone};
 use self::log::Logs;
+use self::slots::{Reboot, Slots};
 use crate::addons::{self, AddonCosts};
 use crate::cluster::{ApiDown, Data, SimCluster};
 use crate::signing::NodeKey;
@@ -72,6 +76,12 @@ pub struct Costs {
     pub collect_ms: u64,
     /// What happens to add-ons.
     pub addons: AddonCosts,
+    /// Fetching an image.
+    pub fetch_ms: u64,
+    /// Copying an image onto the boot partition and reading it back.
+    pub stage_ms: u64,
+    /// From the moment at which the API answers until the Deployments of `kube-system` are available.
+    pub rollout_ms: u64,
 }
 
 impl Default for Costs {
@@ -91,6 +101,9 @@ impl Default for Costs {
             evict_ms: 30_000,
             collect_ms: 800,
             addons: AddonCosts::default(),
+            fetch_ms: 20_000,
+            stage_ms: 4_000,
+            rollout_ms: 25_000,
         }
     }
 }
@@ -110,6 +123,26 @@ pub struct Server {
     pub costs: Arc<Costs>,
     /// What its keys are made from.
     pub key_seed: u64,
+    /// What is wrong with it.
+    pub quirks: Arc<Quirks>,
+}
+
+/// What is wrong with a server, or with images on it. By default nothing is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Quirks {
+    /// Boot entries on which no Deployment ever becomes available.
+    pub sick: Vec<EntryName>,
+    /// It forgets the EFI variables that are written.
+    pub forgets_variables: bool,
+}
+
+/// How a task ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The agent hears what it came to.
+    Told(Result<Done, TaskFailure>),
+    /// The node went down with the agent on it, and comes back.
+    WentDown,
 }
 
 /// A simulated server.
@@ -141,6 +174,8 @@ pub struct SimHost {
     local: BTreeMap<SnapshotName, Data>,
     resets: BTreeMap<OperationId, Reset>,
     logs: Logs,
+    slots: Slots,
+    last_effects: u32,
     drawn: u64,
 }
 
@@ -189,6 +224,7 @@ impl SimHost {
     /// A server that was just installed: no keys, no k3s that runs.
     pub fn new(server: Server, cluster: Arc<Mutex<SimCluster>>) -> Self {
         Self {
+            slots: Slots::new(&server.boot, &server.k3s_version),
             server,
             cluster,
             keys: Vec::new(),
@@ -209,6 +245,7 @@ impl SimHost {
             local: BTreeMap::new(),
             resets: BTreeMap::new(),
             logs: Logs::default(),
+            last_effects: 0,
             drawn: 0,
         }
     }
@@ -217,9 +254,9 @@ impl SimHost {
     pub fn observe(&mut self, now: Monotonic) -> Observation {
         let api = self.pass_time(now);
         Observation {
-            boot: self.server.boot.clone(),
+            boot: self.slots.report(),
             k3s: K3sReport {
-                version: self.k3s_configured.then(|| self.server.k3s_version.clone()),
+                version: (self.k3s_configured).then(|| self.slots.k3s_version().to_owned()),
                 unit: match self.k3s {
                     K3s::Stopped => UnitState::Inactive,
                     K3s::Joining => UnitState::Activating,
@@ -346,6 +383,10 @@ impl SimHost {
             Task::CollectDiagnostics => costs.collect_ms,
             Task::ClearDatastore(_) => costs.k3s_stop_ms + costs.file_ms,
             Task::Evict(_) => costs.evict_ms,
+            Task::InspectNode | Task::CheckHealth => 2 * costs.api_call_ms,
+            Task::FetchImage(_) => costs.fetch_ms,
+            Task::StageSlot { .. } => costs.stage_ms,
+            Task::Reboot { .. } | Task::Commit { .. } => costs.file_ms,
         };
         if let (Task::RestartK3s, K3s::Up { .. }) = (task, self.k3s) {
             self.k3s = K3s::RESTARTING;
@@ -367,19 +408,18 @@ impl SimHost {
     ///
     /// # Errors
     /// What a node would say when the task cannot be done in its state.
-    pub fn finish(
-        &mut self,
-        record: &StepRecord,
-        task: &Task,
-        now: Monotonic,
-    ) -> Result<Done, TaskFailure> {
+    pub fn finish(&mut self, record: &StepRecord, task: &Task, now: Monotonic) -> Ended {
+        let mut effects = Effects::all();
         self.pass_time(now);
-        match self.effect(record, task, now, &mut Effects::all()) {
+        let ended = self.effect(record, task, now, &mut effects);
+        self.last_effects = effects.done;
+        Ended::Told(match ended {
             Ok(done) => {
                 self.tell(record, "done");
                 Ok(done)
             }
             Err(Undone::Crashed) => unreachable!("so many effects no task has"),
+            Err(Undone::WentDown) => return Ended::WentDown,
             Err(Undone::Failed(message)) => {
                 self.tell(record, &message);
                 let log_tail = match operation(record) {
@@ -388,7 +428,23 @@ impl SimHost {
                 };
                 Err(TaskFailure { message, log_tail })
             }
-        }
+        })
+    }
+
+    /// How many durable effects the task had that ended last: between any two of them a crash can come.
+    pub fn last_effects(&self) -> u32 {
+        self.last_effects
+    }
+
+    /// When the node reboots by itself, if nothing happens until then (OP-6).
+    pub fn goes_back_at(&self) -> Option<Monotonic> {
+        self.slots.goes_back_at()
+    }
+
+    /// The boot entries of the node, the one that is the default, and the one that runs.
+    pub fn entries(&self) -> (Vec<EntryName>, EntryName, EntryName) {
+        let all = self.slots.entries().cloned().collect();
+        (all, self.slots.default().clone(), self.slots.booted().entry)
     }
 
     /// A crash inside a task, and the coming back after it: files are as they were written, and after a power cut k3s is
@@ -403,8 +459,9 @@ impl SimHost {
         self.pass_time(now);
         let mut effects = Effects::up_to(leftover.effects);
         // Nobody is there to hear what it came to.
-        let _ = self.effect(record, task, now, &mut effects);
-        self.fall(leftover.fall, now);
+        if self.effect(record, task, now, &mut effects) != Err(Undone::WentDown) {
+            self.fall(leftover.fall, now);
+        }
         effects.done
     }
 
@@ -415,8 +472,8 @@ impl SimHost {
             Fall::Program if self.k3s == K3s::RESTARTING => self.start_k3s(now),
             Fall::Program => {}
             Fall::Power => {
-                self.cluster().withdraw(&self.server.node);
-                self.k3s = K3s::Stopped;
+                self.stop_k3s();
+                self.slots.boot(now);
                 if self.k3s_enabled {
                     self.start_k3s(now);
                 }
@@ -436,6 +493,14 @@ impl SimHost {
                 Some(Reset::Complete) => Evidence::Completed(Done::Plain),
                 Some(Reset::Begun) => Evidence::Unclear(
                     "the unit of the reset has run, and there is no result of it".to_owned(),
+                ),
+            },
+            Task::Reboot { entry, .. } => match self.slots.reboot(operation, entry) {
+                Reboot::NotIssued => Evidence::NotStarted,
+                Reboot::Booted(booted) => Evidence::Completed(Done::Booted(booted)),
+                Reboot::Unclear => Evidence::Unclear(
+                    "a reboot was about to be issued in this boot, and no entry is set for one boot"
+                        .to_owned(),
                 ),
             },
             Task::ClearDatastore(_) if self.set_aside.contains(operation) => {
@@ -756,6 +821,86 @@ impl SimHost {
                 let uid = self.cluster().silent(node, Monotonic::from_ms(since))?;
                 Ok(Done::Gone { uid })
             }
+            Task::InspectNode => {
+                // A variable of the agent's own is written, read back and deleted: that leaves nothing.
+                let healthy = self.rollouts(now);
+                let cluster = self.cluster();
+                let is_up = cluster.is_served_by(&self.server.node);
+                Ok(Done::Inspected(Box::new(NodeFacts {
+                    booted: self.slots.booted(),
+                    k3s_version: self.slots.k3s_version().to_owned(),
+                    variables_persist: !self.server.quirks.forgets_variables,
+                    knows_one_shot: true,
+                    boot_bytes_free: self.slots.bytes_free(),
+                    helm_jobs: Vec::new(),
+                    node_ready: is_up,
+                    deployments: healthy,
+                })))
+            }
+            Task::FetchImage(image) => {
+                if !self.slots.has_fetched(image) {
+                    // What is fetched in part is fetched again, or on from there.
+                    effects.next()?;
+                    effects.next()?;
+                    self.slots.fetch(image);
+                }
+                Ok(Done::Plain)
+            }
+            Task::StageSlot { image, keep } => {
+                if !self.slots.has_fetched(image) {
+                    return Err("the image is not there".into());
+                }
+                effects.next()?;
+                self.slots.set_default(keep);
+                if !self.slots.has_staged(image) {
+                    // The copy lies where no loader looks until it is whole.
+                    effects.next()?;
+                    effects.next()?;
+                    self.slots.stage(image);
+                }
+                effects.next()?;
+                self.slots.keep([keep, &image.entry]);
+                Ok(Done::Plain)
+            }
+            Task::Reboot {
+                entry,
+                return_after_ms,
+            } => {
+                let operation = operation(record).ok_or("only an operation reboots a node")?;
+                effects.next()?;
+                self.slots.arm(entry, *return_after_ms);
+                effects.next()?;
+                self.slots.issue(operation);
+                effects.next()?;
+                self.slots.set_one_shot(entry);
+                effects.next()?;
+                self.fall(Fall::Power, now);
+                Err(Undone::WentDown)
+            }
+            Task::CheckHealth => {
+                let deployments = self.rollouts(now);
+                let booted = self.slots.booted();
+                let is_up = self.cluster().is_served_by(&self.server.node);
+                Ok(Done::Health(Box::new(Health {
+                    api_ready: is_up,
+                    node_ready: is_up,
+                    node_boot_id: is_up.then(|| booted.boot_id.clone()),
+                    kubelet_version: is_up.then(|| self.slots.k3s_version().to_owned()),
+                    etcd_healthy: is_up,
+                    booted,
+                    deployments,
+                })))
+            }
+            Task::Commit { entry } => {
+                let booted = self.slots.booted();
+                if booted.entry == *entry {
+                    effects.next()?;
+                    self.slots.set_default(entry);
+                    effects.next()?;
+                    self.slots.disarm();
+                }
+                Ok(Done::Booted(booted))
+            }
             Task::DeleteNode { node, uid } => {
                 effects.next()?;
                 self.cluster().delete_node(node, uid)?;
@@ -764,18 +909,33 @@ impl SimHost {
         }
     }
 
+    /// The Deployments of `kube-system`, as they are now.
+    fn rollouts(&self, now: Monotonic) -> Vec<Rollout> {
+        let is_sick = self.server.quirks.sick.contains(&self.slots.booted().entry);
+        let is_over = match self.k3s {
+            K3s::Up { api_at } => api_at.plus_ms(self.server.costs.rollout_ms) <= now,
+            K3s::Joining | K3s::Stopped => false,
+        };
+        let rollout = |name: &str| Rollout {
+            name: name.to_owned(),
+            available: is_over && !is_sick,
+            of_this_boot: is_over,
+        };
+        KUBE_SYSTEM.map(rollout).into()
+    }
+
     /// What a section of a diagnostic bundle has here. k3s says a token now and then; it must not get into a bundle.
     fn section(&self, section: Section) -> Vec<LogLine> {
         let lines = match section {
             Section::Versions => vec![
-                format!("k3s {}", self.server.k3s_version),
-                format!("image {}", self.server.boot.entry),
+                format!("k3s {}", self.slots.k3s_version()),
+                format!("image {}", self.slots.booted().entry),
             ],
             Section::Units => vec![format!("k3s.service {:?}", self.k3s)],
             Section::K3sLog => vec![
                 format!(
                     "level=info msg=\"Starting k3s {}\"",
-                    self.server.k3s_version
+                    self.slots.k3s_version()
                 ),
                 format!("level=info msg=\"server token is {TOKEN_MARK}\""),
             ],
@@ -989,6 +1149,9 @@ const NO_CONFIG: &str = "k3s.service failed: there is no config.yaml";
 /// What every token of a simulated cluster begins with, to be looked for where none may be.
 pub const TOKEN_MARK: &str = "canary-account-token";
 
+/// The Deployments that k3s brings.
+const KUBE_SYSTEM: [&str; 3] = ["coredns", "local-path-provisioner", "metrics-server"];
+
 const NO_BOOTSTRAP: &str = "there is no bootstrap.json";
 
 /// The add-on that a first-start manifest is of.
@@ -1006,6 +1169,7 @@ fn operation(record: &StepRecord) -> Option<&OperationId> {
 
 #[cfg(test)]
 mod tests {
+    use agent_core::pbx::boot::Image;
     use agent_core::pbx::task::{Account, AccountName, SubjectHash};
     use protocol::pbx::operation::{Role, Step};
     use protocol::time::Timestamp;
@@ -1037,6 +1201,7 @@ mod tests {
                 k3s_version: "v1.34.1+k3s1".to_owned(),
                 costs: Arc::new(Costs::default()),
                 key_seed: 7,
+                quirks: Arc::default(),
             };
             Self {
                 host: SimHost::new(server, Arc::clone(&cluster)),
@@ -1065,9 +1230,10 @@ mod tests {
         fn run(&mut self, task: Task) -> Result<Done, String> {
             let record = record(&task);
             self.now = self.now.plus_ms(self.host.begin(&record, &task, self.now));
-            self.host
-                .finish(&record, &task, self.now)
-                .map_err(|failure| failure.message)
+            match self.host.finish(&record, &task, self.now) {
+                Ended::Told(told) => told.map_err(|failure| failure.message),
+                Ended::WentDown => Err("the node went down".to_owned()),
+            }
         }
 
         fn crash_in(&mut self, task: &Task, effects: u32, fall: Fall) {
@@ -1122,6 +1288,7 @@ mod tests {
         let step = match task {
             Task::ResetRestore { .. } => Step::ResetRestore,
             Task::ClearDatastore(_) => Step::ClearDatastore,
+            Task::Reboot { .. } => Step::Reboot,
             _ => Step::Save,
         };
         StepRecord {
@@ -1423,6 +1590,121 @@ mod tests {
         assert_eq!(works(&lab, 0), 0, "the new account has another UID");
     }
 
+    fn image() -> Box<Image> {
+        Box::new(Image {
+            entry: "pbx-2026.12.1-amd64.efi".parse().unwrap(),
+            url: "https://artifacts.invalid/image".to_owned(),
+            sha256: Sha256Hex::of(b"download"),
+            size: 500_000_000,
+            image_sha256: Sha256Hex::of(b"booted"),
+            k3s_version: "v1.35.0+k3s1".to_owned(),
+        })
+    }
+
+    const RETURN_MS: u64 = 1_200 * SECOND;
+
+    /// A server that has staged an image, and its reboot into it.
+    fn staged() -> (Lab, Task) {
+        let mut lab = Lab::enrolled();
+        let (_, keep, _) = lab.host.entries();
+        let entry = image().entry;
+        let stage = Task::StageSlot {
+            image: image(),
+            keep,
+        };
+        assert!(lab.run(stage.clone()).unwrap_err().contains("not there"));
+        lab.run(Task::FetchImage(image())).unwrap();
+        lab.run(stage).unwrap();
+        let reboot = Task::Reboot {
+            entry,
+            return_after_ms: RETURN_MS,
+        };
+        (lab, reboot)
+    }
+
+    // rules OP-5, OP-6: the new entry runs for one boot, and for good once it is committed.
+    #[test]
+    fn an_entry_is_tried_for_one_boot_and_kept_once_it_is_committed() {
+        let (mut lab, reboot) = staged();
+        let (all, old, _) = lab.host.entries();
+        let new = image().entry;
+        assert_eq!(all, [old.clone(), new.clone()]);
+        assert!(lab.run(reboot).unwrap_err().contains("went down"));
+        assert_eq!(lab.host.entries(), (all.clone(), old.clone(), new.clone()));
+        let seen = lab.host.observe(lab.now);
+        assert_eq!(seen.boot.image_sha256, image().image_sha256);
+        assert_eq!(seen.k3s.version.as_deref(), Some("v1.35.0+k3s1"));
+        let back_at = lab.now.plus_ms(RETURN_MS);
+        assert_eq!(lab.host.goes_back_at(), Some(back_at));
+        lab.host.fall(Fall::Power, lab.now);
+        assert_eq!(lab.host.entries().2, old, "it was for one boot");
+        assert_eq!(
+            lab.host.goes_back_at(),
+            None,
+            "there is nothing to go back from"
+        );
+
+        let (mut lab, reboot) = staged();
+        let _ = lab.run(reboot);
+        let commit = Task::Commit { entry: new.clone() };
+        lab.run(commit).unwrap();
+        assert_eq!(lab.host.goes_back_at(), None);
+        lab.host.fall(Fall::Power, lab.now);
+        assert_eq!(lab.host.entries(), (all, new.clone(), new));
+    }
+
+    // rule OPS-4: what a crash at each point of a reboot leaves, and what a look tells of it.
+    #[test]
+    fn a_crash_inside_a_reboot_leaves_what_a_probe_can_tell() {
+        let new = Some(image().entry);
+        let old = Some(staged().0.host.entries().1);
+        let rows = [
+            (0, Fall::Program, "not started", None),
+            (1, Fall::Program, "not started", None),
+            (2, Fall::Program, "unclear", None),
+            (3, Fall::Program, "not started", None),
+            (4, Fall::Program, "booted", new.clone()),
+            (0, Fall::Power, "not started", None),
+            (1, Fall::Power, "not started", None),
+            (2, Fall::Power, "booted", old),
+            (3, Fall::Power, "booted", new.clone()),
+            (4, Fall::Power, "booted", new),
+        ];
+        for (effects, fall, expected, entry) in rows {
+            let (mut lab, reboot) = staged();
+            lab.crash_in(&reboot, effects, fall);
+            let came = match lab.host.probe(&record(&reboot), &reboot) {
+                Evidence::NotStarted => ("not started", None),
+                Evidence::Completed(Done::Booted(booted)) => ("booted", Some(booted.entry)),
+                Evidence::Unclear(_) => ("unclear", None),
+                other @ Evidence::Completed(_) => panic!("{other:?}"),
+            };
+            assert_eq!(came, (expected, entry), "{effects}, {fall:?}");
+        }
+    }
+
+    // rule OP-5: two entries are kept, the one that runs and the one it goes to.
+    #[test]
+    fn of_three_entries_the_oldest_goes() {
+        let (mut lab, reboot) = staged();
+        let _ = lab.run(reboot);
+        let first = image().entry;
+        lab.run(Task::Commit {
+            entry: first.clone(),
+        })
+        .unwrap();
+        let mut next = image();
+        next.entry = "pbx-2027.1.1-amd64.efi".parse().unwrap();
+        next.sha256 = Sha256Hex::of(b"another download");
+        lab.run(Task::FetchImage(next.clone())).unwrap();
+        let stage = Task::StageSlot {
+            image: next.clone(),
+            keep: first.clone(),
+        };
+        lab.run(stage).unwrap();
+        assert_eq!(lab.host.entries().0, [first, next.entry]);
+    }
+
     // rule OP-11: k3s has said its token, and the bundle does not.
     #[test]
     fn a_bundle_of_a_node_holds_no_token() {
@@ -1493,7 +1775,7 @@ mod tests {
         let done = lab
             .host
             .finish(&record(&Task::RestartK3s), &Task::RestartK3s, ends);
-        assert_eq!(done, Ok(Done::Plain));
+        assert_eq!(done, Ended::Told(Ok(Done::Plain)));
         assert_eq!(lab.host.observe(ends).k3s.api, ApiState::Down);
         let ready = ends.plus_ms(costs.api_ready_ms);
         assert_eq!(lab.host.observe(ready).k3s.api, ApiState::Up);

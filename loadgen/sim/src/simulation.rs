@@ -51,7 +51,7 @@ use self::trouble::Odds;
 use self::wire::{Parcel, Returned};
 use crate::clock::{NodeClock, VirtualClock};
 use crate::cluster::SimCluster;
-use crate::host::{Server, SimHost};
+use crate::host::{self, Fall, Server, SimHost};
 
 /// What a simulation is made with.
 #[derive(Debug, Clone)]
@@ -160,6 +160,8 @@ enum What {
     LeaseArrives(Ticket, Box<LeaseCall>, Fate),
     Leased(Ticket, Box<Result<LeaseReply, LeaseFailure>>),
     Crash,
+    /// The way back of an upgrade, unless it was disarmed.
+    GoesBack,
 }
 
 /// A request under way, and what becomes of its answer.
@@ -321,7 +323,18 @@ impl<W: Watch<Agent>> Simulation<W> {
         if life.machine.is_none() {
             return;
         }
-        life.crash(life.clock.read(self.clock.now()));
+        life.crash(life.clock.read(self.clock.now()), None);
+        self.powers_on(member);
+    }
+
+    /// A node that has gone down by itself comes back.
+    fn comes_back(&mut self, member: usize) {
+        self.lives[member].went_down();
+        self.powers_on(member);
+    }
+
+    fn powers_on(&mut self, member: usize) {
+        let life = &mut self.lives[member];
         let boot_ms = life.boot_time.within(self.settings.boot_ms);
         self.prompt.clear();
         self.after(member, boot_ms, What::PowerOn);
@@ -403,6 +416,14 @@ impl<W: Watch<Agent>> Simulation<W> {
             }
             What::Performed(ticket, ended) => return self.task_ends(member, ticket, ended),
             What::Crash => self.crash(member),
+            What::GoesBack => {
+                let now = self.clock.now();
+                let life = &mut self.lives[member];
+                if life.host.goes_back_at().is_some_and(|at| at <= now) {
+                    life.crash(life.clock.read(now), Some(Fall::Power));
+                    self.powers_on(member);
+                }
+            }
             What::Leased(ticket, reply) => return self.tell(member, Input::Leased(ticket, *reply)),
             What::Arrives(_) | What::LeaseArrives(..) => {}
         }
@@ -417,6 +438,11 @@ impl<W: Watch<Agent>> Simulation<W> {
         self.digest.boot(member, now, &durable);
         let seed = life.boot_seed();
         life.machine = Some(Agent::boot(durable, life.facts(), seed, now));
+        if let Some(at) = life.host.goes_back_at() {
+            let (boot, what) = (life.boot, What::GoesBack);
+            let at = at.max(self.clock.now());
+            self.clock.schedule(at, Due { member, boot, what });
+        }
         self.drain(member, now);
         self.tell_prompt(member)
     }
@@ -771,13 +797,21 @@ impl<W: Watch<Agent>> Simulation<W> {
             log_tail: vec![LogLine::new(message)],
         };
         let result = match ended {
-            Ended::ByItself => life.host.finish(task.record(), &task, now),
+            Ended::ByItself => match life.host.finish(task.record(), &task, now) {
+                host::Ended::Told(told) => told,
+                host::Ended::WentDown => {
+                    self.comes_back(member);
+                    return Ok(());
+                }
+            },
             Ended::Failed => Err(failed("the node would not do it")),
             Ended::CutOff => Err(failed("it was not done by its deadline, and was cut off")),
             Ended::CrashAfter => {
                 // What fails has no effect, and nobody is there to hear why.
-                let _ = life.host.finish(task.record(), &task, now);
-                self.crash(member);
+                match life.host.finish(task.record(), &task, now) {
+                    host::Ended::Told(_) => self.crash(member),
+                    host::Ended::WentDown => self.comes_back(member),
+                }
                 return Ok(());
             }
         };

@@ -867,6 +867,8 @@ open_words! {
         NoConsent = "no_consent",
         /// The key to seal to is weak (KEY-1).
         InvalidKey = "invalid_key",
+        /// The release's manifest is not to be believed (UPD-4, UPD-6).
+        ManifestRejected = "manifest_rejected",
         /// It would remove the agent's own node (OP-12).
         OwnNode = "own_node",
         /// What the agent knew of the operation is gone.

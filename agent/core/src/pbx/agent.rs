@@ -11,6 +11,7 @@ use std::sync::Arc;
 use protocol::endpoint::{Authentication, Endpoint};
 use protocol::id::ReleaseVersion;
 use protocol::pbx::call::{AnswerBody, Reply, Request};
+use protocol::problem::ProblemCode;
 use protocol::time::Timestamp;
 use serde_json::value::RawValue;
 
@@ -213,6 +214,7 @@ impl Machine for Agent {
         }
         if !self.pace.is_shut() {
             self.converge.plan(&mut self.shared, &mut self.document);
+            self.give_up_manifest();
         }
     }
 
@@ -403,6 +405,11 @@ impl Agent {
             .map(Request::Manifest);
         let request = manifest
             .or_else(|| self.operate.request(&self.shared))
+            .inspect(|request| {
+                if let Request::Manifest(release) = request {
+                    self.document.asks_for(release);
+                }
+            })
             .or_else(|| self.deliver.request(&self.shared))?;
         self.has_synced = false;
         Some(self.call(request, self.wanted_since()))
@@ -453,7 +460,13 @@ impl Agent {
         }
         match self.enroll.as_deref() {
             Some(enroll) => enroll.wake(),
-            None => self.converge.wake(&self.shared),
+            None => {
+                let wakes = [
+                    self.converge.wake(&self.shared),
+                    self.operate.wake(&self.shared),
+                ];
+                wakes.into_iter().flatten().min_by_key(|wake| wake.at)
+            }
         }
     }
 }
@@ -561,6 +574,16 @@ impl Agent {
         self.sync.looked(&self.shared, seen, contents);
     }
 
+    /// An operation does not ask for a manifest that the portal has refused for good (ANS-2).
+    fn give_up_manifest(&mut self) {
+        if let Some(release) = self.operate.wants_manifest(&self.shared)
+            && let Some(code) = self.document.given_up(&release)
+        {
+            let operate = &mut self.operate;
+            operate.manifest_refused(&mut self.shared, &release, code);
+        }
+    }
+
     /// What is wrong with the node, with what the agent knows of it (FAIL-7, OPS-9).
     fn problems(&self, mut problems: Vec<String>) -> Vec<String> {
         if let Some(message) = &self.store_retry.message {
@@ -643,10 +666,17 @@ impl Agent {
         let shared = &mut self.shared;
         match verdict {
             Verdict::Done(AnswerBody::Manifest(signed)) => {
+                self.operate.manifest_came(shared, release, &signed);
                 self.document.manifest_came(shared, release, signed);
             }
             Verdict::Refused(refused) => self.document.manifest_refused(shared, release, refused),
             Verdict::Later(refusal) => {
+                if let Some(code) = refusal.as_ref().and_then(|refusal| refusal.code)
+                    && code == ProblemCode::NotFound
+                {
+                    let operate = &mut self.operate;
+                    operate.manifest_refused(shared, release, code.as_str());
+                }
                 self.document
                     .manifest_missing(shared, release, refusal.as_ref());
             }

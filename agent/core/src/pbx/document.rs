@@ -290,10 +290,7 @@ impl Document {
             .filter(|taken| taken.release == desired.release)
             .map(|taken| Arc::clone(&taken.manifest));
         let release = desired.release.clone();
-        if self.tried.as_ref() != Some(&release) {
-            self.tried = Some(release.clone());
-            self.tries = Tries::default();
-        }
+        self.asks_for(&release);
         self.taking = Some(Box::new(Taking {
             raw: Arc::clone(raw),
             desired,
@@ -302,6 +299,21 @@ impl Document {
         if let Some(signed) = at_hand {
             self.manifest_came(shared, &release, signed);
         }
+    }
+
+    /// The manifest of a release is about to be asked for, by whichever lane: refusals of the same request count together
+    /// (ANS-2).
+    pub(super) fn asks_for(&mut self, release: &ReleaseVersion) {
+        if self.tried.as_ref() != Some(release) {
+            self.tried = Some(release.clone());
+            self.tries = Tries::default();
+        }
+    }
+
+    /// Why the manifest of a release is not asked for any more, if it is not (ANS-2).
+    pub(super) fn given_up(&self, release: &ReleaseVersion) -> Option<&str> {
+        let (given_up, code) = self.given_up.as_deref()?;
+        (given_up == release).then_some(code)
     }
 
     /// The release whose manifest the portal is to be asked for.

@@ -29,6 +29,7 @@ use super::addon::seen::KeptAddon;
 use crate::journal::{Ledger, StepRecord, Work};
 use crate::limits::REVOCATIONS_MAX;
 use crate::machine::KeyHandle;
+use crate::pbx::boot::{Booted, Image};
 use crate::pbx::task::{AccountName, SubjectHash, Uid};
 
 /// The schema that this program writes, and the newest that it reads.
@@ -313,6 +314,8 @@ pub enum StepData {
         /// After `forget_stale_nodes`: the nodes that did not come back.
         forgotten_nodes: Option<Vec<NodeName>>,
     },
+    /// Of `cluster.upgrade`.
+    ClusterUpgrade(Box<Upgrade>),
     /// Of `access.issue`.
     AccessIssue {
         /// When it was asked for, by the portal's clock.
@@ -361,6 +364,34 @@ pub enum StepData {
         #[serde(default)]
         confirmed: bool,
     },
+}
+
+/// What the steps of an upgrade have found out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upgrade {
+    /// In `preflight`, once the release's manifest was verified.
+    pub image: Option<Image>,
+    /// After `preflight`: what the node came from.
+    pub from: Option<CameFrom>,
+    /// In `pre_snapshot`: the name that the snapshot has in truth.
+    pub saved: Option<SnapshotName>,
+    /// In `health_gate`: looks in a row at which all was well.
+    #[serde(default)]
+    pub passes: u32,
+    /// What was not well at the last look.
+    #[serde(default)]
+    pub unwell: Option<String>,
+}
+
+/// What a node came from when it was upgraded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CameFrom {
+    /// What ran.
+    pub booted: Booted,
+    /// The k3s that ran.
+    pub k3s_version: String,
+    /// The Deployments in `kube-system`, which must all be there again.
+    pub deployments: Vec<String>,
 }
 
 /// Revoked access that a restore has brought back (R60).

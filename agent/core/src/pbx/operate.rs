@@ -4,23 +4,29 @@
 //! a start of the program makes of a step that was found begun is the [`journal`](crate::journal)'s table. What a step does
 //! stands in [`steps`], what it leaves behind in [`events`].
 
-use protocol::id::{KeyId, OperationId};
+use std::sync::Arc;
+
+use protocol::id::{KeyId, OperationId, ReleaseVersion};
 use protocol::limits::LOG_TAIL_LINES_MAX;
 use protocol::pbx::call::Request;
 use protocol::pbx::operation::{OperationOffer, ParamsRefusal, Reason, Step};
 use protocol::pbx::sync::{OperationReport, OperationState};
+use protocol::time::Timestamp;
+use protocol::verified::SignedManifest;
 
+use super::boot::Image;
 use super::durable::{RunningOperation, StepData};
 use super::events::{self, End};
 use super::pace::{RequestRefused, Tries};
 use super::rotate::{self, Accepted};
 use super::shared::Shared;
-use super::steps::{self, Doing, Failure, Progress};
+use super::steps::{self, Doing, Failure, Progress, upgrade};
 use super::task::{Done, Task};
 use crate::journal::{AfterProbe, Recorded, Resume, StepRecord, Work, after_probe, found_started};
 use crate::limits::RESUMES_MAX;
-use crate::machine::{Evidence, KeyHandle, LogLine, TaskFailure};
+use crate::machine::{Evidence, KeyHandle, LogLine, TaskFailure, Wake, WakeReason};
 use crate::note::Note;
+use crate::time::Monotonic;
 
 /// The operation under way; what must outlive a crash is [`RunningOperation`].
 #[derive(Debug, Default)]
@@ -30,6 +36,8 @@ pub(super) struct Operate {
     /// The last lines of the log of the task that runs.
     log: Vec<LogLine>,
     pub(super) tries: Tries,
+    /// The step's next task is not before then (OP-6).
+    look_at: Option<Monotonic>,
     /// An operation that came again with other content (OPS-9).
     changed: Option<OperationId>,
 }
@@ -179,6 +187,9 @@ impl Operate {
 
     /// The host's task of the step, and whether it is only to be looked for. Not before all that is known is on disk.
     pub(super) fn task(&self, shared: &Shared) -> Option<(Recorded<Task>, Resume)> {
+        if self.look_at.is_some_and(|at| at > shared.now.monotonic) {
+            return None;
+        }
         let Doing::Task(task) = self.doing(shared)? else {
             return None;
         };
@@ -193,6 +204,17 @@ impl Operate {
             Resume::Run
         };
         Some((shared.journal.recorded(record, task)?, how))
+    }
+
+    /// When a step looks again.
+    pub(super) fn wake(&self, shared: &Shared) -> Option<Wake> {
+        let at = self.look_at.filter(|at| *at > shared.now.monotonic)?;
+        let why = WakeReason::LooksAgain;
+        shared
+            .journal
+            .operation
+            .is_some()
+            .then_some(Wake { at, why })
     }
 
     /// The call of the portal that the step is.
@@ -233,9 +255,12 @@ impl Operate {
     pub(super) fn performed(&mut self, shared: &mut Shared, result: Result<Done, TaskFailure>) {
         let time = shared.time();
         match result {
-            Ok(done) => match steps::done(shared.journal.change(), done, time) {
+            Ok(done) => match self.found_out(shared, done, time) {
                 Ok(Progress::Over) => self.step_over(shared),
                 Ok(Progress::More) => {}
+                Ok(Progress::MoreAfter(ms)) => {
+                    self.look_at = Some(shared.now.monotonic.plus_ms(ms));
+                }
                 Err(Failure { why, reason }) => {
                     let log = std::mem::take(&mut self.log);
                     self.fail(shared, why, reason, log);
@@ -254,11 +279,22 @@ impl Operate {
         }
     }
 
+    fn found_out(
+        &self,
+        shared: &mut Shared,
+        done: Done,
+        time: Timestamp,
+    ) -> Result<Progress, Failure> {
+        let limits = Arc::clone(&shared.facts.limits);
+        steps::done(shared.journal.change(), done, time, &limits)
+    }
+
     /// A step begins: its event, and nothing before both are on disk. One that has nothing to do is over at once.
     fn step_begins(&mut self, shared: &mut Shared, step: Step) {
         let time = shared.time();
         self.probe_first = false;
         self.log.clear();
+        self.look_at = None;
         self.tries = Tries::default();
         events::step_started(shared.journal.change(), time, step);
         let running = shared.journal.operation.as_deref();
@@ -342,6 +378,70 @@ fn work_of(running: &RunningOperation) -> Work {
         operation: running.offer.id.clone(),
         step: running.step,
     }
+}
+
+/// What the portal's answers bring to an upgrade (OP-5).
+impl Operate {
+    /// The release whose manifest the step needs.
+    pub(super) fn wants_manifest(&self, shared: &Shared) -> Option<ReleaseVersion> {
+        upgrade::wants_manifest(shared.journal.operation.as_deref()?)
+    }
+
+    /// A manifest: verified before anything is done with it, or the operation fails (SYNC-4, UPD-4, UPD-6).
+    pub(super) fn manifest_came(
+        &mut self,
+        shared: &mut Shared,
+        release: &ReleaseVersion,
+        signed: &SignedManifest,
+    ) {
+        if self.wants_manifest(shared).as_ref() != Some(release) {
+            return;
+        }
+        match believed_image(shared, release, signed) {
+            Ok((image, floor)) => {
+                let durable = shared.journal.change();
+                durable.floor = durable.floor.max(floor);
+                let running = durable.operation.as_deref_mut();
+                if let Some(StepData::ClusterUpgrade(data)) = running.map(|it| &mut it.data) {
+                    data.image = Some(image);
+                }
+            }
+            Err(Failure { why, reason }) => self.fail(shared, why, reason, Vec::new()),
+        }
+    }
+
+    /// The portal has no such manifest, or refuses it for good.
+    pub(super) fn manifest_refused(
+        &mut self,
+        shared: &mut Shared,
+        release: &ReleaseVersion,
+        code: &str,
+    ) {
+        if self.wants_manifest(shared).as_ref() == Some(release) {
+            let why =
+                format!("asked for the manifest of release {release}, the portal said {code}");
+            let Failure { why, reason } = upgrade::rejected(why);
+            self.fail(shared, why, reason, Vec::new());
+        }
+    }
+}
+
+/// The image that a manifest has for this node, and its floor, if the manifest is to be believed.
+fn believed_image(
+    shared: &Shared,
+    release: &ReleaseVersion,
+    signed: &SignedManifest,
+) -> Result<(Image, u64), Failure> {
+    let verified = shared.facts.release_keys.verify(signed, release);
+    let manifest = verified.map_err(|why| upgrade::rejected(why.to_string()))?;
+    let floor_seen = shared.journal.floor;
+    if manifest.floor < floor_seen {
+        let floor = manifest.floor;
+        let why = format!("its floor {floor} is below {floor_seen}, which was seen before");
+        return Err(upgrade::rejected(why));
+    }
+    let image = upgrade::image_of(&manifest, shared.facts.arch)?;
+    Ok((image, manifest.floor))
 }
 
 /// What the portal's answers bring to a rotation of the keys (OP-9).

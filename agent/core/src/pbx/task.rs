@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use protocol::hash::Sha256Hex;
-use protocol::id::{AddonName, NodeName, ServerId, SnapshotName};
+use protocol::id::{AddonName, EntryName, NodeName, ServerId, SnapshotName};
 use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer, S3Access};
 use protocol::pbx::operation::{DiagCollectResult, Role, ServerRejoinParams};
 use protocol::pbx::sync::IngressMode;
@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::addon::object::{Object, ObjectId};
 use super::addon::seen::{AddonsSeen, AppliedObject, Look};
+use super::boot::{Booted, Health, Image, NodeFacts};
 use crate::limits::Limits;
 use crate::machine::{Deadline, KeyHandle};
 use crate::time::Monotonic;
@@ -130,6 +131,36 @@ pub enum Task {
     /// The joining is configured before the datastore goes: a k3s that a reboot starts in between must not found a cluster
     /// of its own. What is set aside carries the operation's ID and is kept; it is the evidence.
     ClearDatastore(Box<ServerRejoinParams>),
+    /// Looks how the node is before an upgrade: [`Done::Inspected`]. Leaves nothing behind but what a probe of the EFI
+    /// variables leaves (OP-5).
+    InspectNode,
+    /// Fetches an image into the state directory, whole and of the right hash (OP-5).
+    FetchImage(Box<Image>),
+    /// Makes a fetched image the node's second boot entry, with the first one pinned as the default before; entries beside
+    /// the two are removed (OP-5).
+    StageSlot {
+        /// The image.
+        image: Box<Image>,
+        /// The entry that runs, and stays the default.
+        keep: EntryName,
+    },
+    /// Arms the way back, and boots an entry for once. Destructive; it never ends, the node goes down with it (OP-5, OP-6).
+    ///
+    /// What is marked on disk before the entry is set is the boot in which that was done: the evidence.
+    Reboot {
+        /// The entry.
+        entry: EntryName,
+        /// When the node's own timer goes back from that entry if nobody has committed it, in milliseconds after its boot.
+        return_after_ms: u64,
+    },
+    /// Looks how the node is after a boot: [`Done::Health`] (OP-6).
+    CheckHealth,
+    /// Makes the entry that runs the default and disarms the way back, if it is this one: [`Done::Booted`], with what runs
+    /// in truth (OP-6).
+    Commit {
+        /// The entry.
+        entry: EntryName,
+    },
     /// Lets nothing new onto a node: [`Done::Cordoned`], with what runs there (OP-12).
     Cordon(NodeName),
     /// Moves what runs on a node elsewhere, as far as it may be moved: [`Done::Evicted`] (OP-12).
@@ -232,6 +263,9 @@ impl Task {
             | Self::CollectDiagnostics
             | Self::Cordon(_)
             | Self::DeleteNode { .. }
+            | Self::InspectNode
+            | Self::CheckHealth
+            | Self::Commit { .. }
             | Self::LookAtAddons(_)
             | Self::LetGoOfManifest(_)
             | Self::ApplyAddon { .. }
@@ -245,6 +279,9 @@ impl Task {
             | Self::ConfirmSnapshot { .. }
             | Self::ResetRestore { .. }
             | Self::ClearDatastore(_)
+            | Self::FetchImage(_)
+            | Self::StageSlot { .. }
+            | Self::Reboot { .. }
             | Self::Evict(_) => limits.long_task_ms_max,
             Self::ForgetStaleNodes { grace_ms: ms } | Self::ConfirmGone { silent_ms: ms, .. } => {
                 limits.task_ms_max.saturating_add(*ms)
@@ -367,6 +404,12 @@ pub enum Done {
     },
     /// Of [`Task::CollectDiagnostics`].
     Collected(DiagCollectResult),
+    /// Of [`Task::InspectNode`].
+    Inspected(Box<NodeFacts>),
+    /// Of [`Task::CheckHealth`].
+    Health(Box<Health>),
+    /// Of [`Task::Commit`], and of [`Task::Reboot`] once a probe has found the node booted again.
+    Booted(Booted),
     /// Of [`Task::Cordon`].
     Cordoned {
         /// What runs on the node and is to be moved, as `namespace/name`.
@@ -406,6 +449,9 @@ impl Done {
             Self::Accounts(_) => "accounts",
             Self::BucketListed { .. } => "bucket listed",
             Self::Collected(_) => "collected",
+            Self::Inspected(_) => "inspected",
+            Self::Health(_) => "health",
+            Self::Booted(_) => "booted",
             Self::Cordoned { .. } => "cordoned",
             Self::Evicted { .. } => "evicted",
             Self::Gone { .. } => "gone",

@@ -21,4 +21,5 @@ mod property;
 mod restart;
 mod rotate;
 mod sync;
+mod upgrade;
 mod world;

@@ -7,9 +7,8 @@ use agent_core::pbx::task::{Bucket, Done, RestoreSource, StopFor, Task};
 use protocol::endpoint::Endpoint;
 use protocol::pbx::enroll::S3Access;
 use protocol::pbx::operation::{
-    ClusterRestoreParams, ClusterUpgradeParams, EventState, NoParams, OperationEvent,
-    OperationKind, OperationOffer, OperationResult, Params, Reason, SnapshotSaveParams,
-    SnapshotSource, Step,
+    ClusterRestoreParams, EventState, NoParams, OperationEvent, OperationKind, OperationOffer,
+    OperationResult, Params, Reason, SnapshotSaveParams, SnapshotSource, Step,
 };
 use protocol::pbx::sync::OperationState;
 
@@ -240,7 +239,7 @@ fn refused(world: &mut World, offer: &OperationOffer) -> (EventState, Option<Rea
     (events[0].state, events[0].reason.clone())
 }
 
-// rule OPS-5: unknown kinds, and those that this agent does not perform yet.
+// rule OPS-5
 #[test]
 fn ops_5_an_unknown_operation_is_unsupported() {
     let mut unknown = save("op_1");
@@ -249,16 +248,6 @@ fn ops_5_an_unknown_operation_is_unsupported() {
         refused(&mut World::enrolled(), &unknown),
         (EventState::Unsupported, None)
     );
-
-    let not_yet = [Params::ClusterUpgrade(ClusterUpgradeParams {
-        release: "2026.12.1".parse().unwrap(),
-    })];
-    for params in not_yet {
-        assert_eq!(
-            refused(&mut World::enrolled(), &offer("op_1", &params)),
-            (EventState::Unsupported, None)
-        );
-    }
 }
 
 // rules OPS-6, FAIL-2

@@ -20,6 +20,7 @@ use agent_core::pbx::addon::object::{Content, Object, ObjectKind};
 use agent_core::pbx::addon::seen::{
     AddonsSeen, AppliedObject, Fingerprint, Release, SeenObject, Status,
 };
+use agent_core::pbx::boot::{BootId, Booted, Health, NodeFacts};
 use agent_core::pbx::diagnostics::bundle;
 use agent_core::pbx::durable::{Durable, Identity, KeyPairs};
 use agent_core::pbx::facts::{BootFacts, Config, Observation};
@@ -128,6 +129,10 @@ pub(crate) struct Node {
     /// The Node that was found silent.
     pub(crate) gone_uid: Option<Uid>,
     pub(crate) addons: Addons,
+    /// What runs.
+    pub(crate) booted: Booted,
+    /// Whether the API is ready after an upgrade.
+    pub(crate) is_well: bool,
     keys_made: u8,
     /// The Lease that the cluster has.
     pub(crate) lease: Option<Arc<Lease>>,
@@ -696,6 +701,11 @@ impl Node {
             accounts: Vec::new(),
             gone_uid: None,
             addons: Addons::new(),
+            booted: Booted {
+                boot_id: BootId("boot-1".into()),
+                entry: "pbx-2026.11.1-amd64.efi".parse().unwrap(),
+            },
+            is_well: true,
             keys_made: 0,
             lease: None,
             servers: Servers::OnlyThis,
@@ -809,6 +819,26 @@ impl Node {
             Task::ListAccounts => Done::Accounts(self.accounts.clone()),
             Task::ListBucket(_) => Done::BucketListed { objects: 7 },
             Task::CollectDiagnostics => Done::Collected(bundle([])),
+            Task::InspectNode => Done::Inspected(Box::new(NodeFacts {
+                booted: self.booted.clone(),
+                k3s_version: "v1.34.1+k3s1".into(),
+                variables_persist: true,
+                knows_one_shot: true,
+                boot_bytes_free: 4 << 30,
+                helm_jobs: Vec::new(),
+                node_ready: true,
+                deployments: Vec::new(),
+            })),
+            Task::CheckHealth => Done::Health(Box::new(Health {
+                booted: self.booted.clone(),
+                api_ready: self.is_well,
+                node_ready: true,
+                node_boot_id: Some(self.booted.boot_id.clone()),
+                kubelet_version: Some("v1.34.1+k3s1".into()),
+                etcd_healthy: true,
+                deployments: Vec::new(),
+            })),
+            Task::Commit { .. } => Done::Booted(self.booted.clone()),
             Task::Cordon(_) => Done::Cordoned {
                 pods: ["a/shop", "a/queue", "a/database"]
                     .map(str::to_owned)
@@ -872,6 +902,12 @@ pub(crate) fn name(task: &Task) -> &'static str {
         Task::ListBucket(_) => "ListBucket",
         Task::CollectDiagnostics => "CollectDiagnostics",
         Task::ClearDatastore(_) => "ClearDatastore",
+        Task::InspectNode => "InspectNode",
+        Task::FetchImage(_) => "FetchImage",
+        Task::StageSlot { .. } => "StageSlot",
+        Task::Reboot { .. } => "Reboot",
+        Task::CheckHealth => "CheckHealth",
+        Task::Commit { .. } => "Commit",
         Task::Cordon(_) => "Cordon",
         Task::Evict(_) => "Evict",
         Task::ConfirmGone { .. } => "ConfirmGone",

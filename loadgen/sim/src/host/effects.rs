@@ -52,6 +52,8 @@ impl Effects {
 pub(super) enum Undone {
     /// The crash came.
     Crashed,
+    /// The node went down with it, as it was told.
+    WentDown,
     /// The node would not do it.
     Failed(String),
 }

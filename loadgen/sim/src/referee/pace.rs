@@ -300,6 +300,7 @@ impl Pace {
                 let (low, high) = backoff_ms(limits, failures);
                 (failed, low, high)
             }),
+            WakeReason::LooksAgain => Some((bench.now.monotonic, 0, limits.health_look_ms)),
             WakeReason::SignAgain => Some((bench.now.monotonic, 0, SIGN_AGAIN_MS)),
             WakeReason::Lease => {
                 let latest = bench.now.monotonic.plus_ms(limits.lease_retry_ms);

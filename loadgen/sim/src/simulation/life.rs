@@ -154,10 +154,12 @@ impl<W> Life<W> {
     }
 
     /// A crash of the program or of the node; what was under way is left as a node could leave it.
-    pub(super) fn crash(&mut self, now: Now) {
+    pub(super) fn crash(&mut self, now: Now, what: Option<Fall>) {
+        let effects = self.leftovers.pick([0, 1, 2, 3, u32::MAX]);
+        let drawn = self.leftovers.pick([Fall::Program, Fall::Power]);
         let leftover = Leftover {
-            effects: self.leftovers.pick([0, 1, 2, 3, u32::MAX]),
-            fall: self.leftovers.pick([Fall::Program, Fall::Power]),
+            effects,
+            fall: what.unwrap_or(drawn),
         };
         self.disk
             .crash(self.leftovers.pick([InFlight::Lost, InFlight::Kept]));
@@ -168,6 +170,18 @@ impl<W> Life<W> {
             }
             Some((_, false)) | None => self.host.fall(leftover.fall, now.monotonic),
         }
+        self.end_boot();
+    }
+
+    /// The node has gone down by itself, and the agent with it.
+    pub(super) fn went_down(&mut self) {
+        self.disk
+            .crash(self.leftovers.pick([InFlight::Lost, InFlight::Kept]));
+        self.running = None;
+        self.end_boot();
+    }
+
+    fn end_boot(&mut self) {
         self.machine = None;
         self.frozen_until = Monotonic::default();
         self.alarm.set(None);

@@ -19,7 +19,7 @@ use protocol::verified::ReleaseKeys;
 use super::chance::{Chance, Purpose, Spread};
 use super::{NewMember, Simulation};
 use crate::clock::NodeClock;
-use crate::host::{Costs, Server};
+use crate::host::{Costs, Quirks, Server};
 
 /// Nodes that are alike.
 #[derive(Debug, Clone)]
@@ -40,6 +40,8 @@ pub struct Nodes {
     pub limits: Arc<Limits>,
     /// How long things take on them.
     pub costs: Arc<Costs>,
+    /// What is wrong with them.
+    pub quirks: Arc<Quirks>,
 }
 
 impl Nodes {
@@ -54,6 +56,7 @@ impl Nodes {
             clock_drift_ppm_max: 0,
             limits: Arc::new(Limits::REAL),
             costs: Arc::default(),
+            quirks: Arc::default(),
         }
     }
 
@@ -116,6 +119,7 @@ impl Nodes {
             k3s_version: "v1.34.1+k3s1".to_owned(),
             costs: Arc::clone(&self.costs),
             key_seed: chance.draw(),
+            quirks: Arc::clone(&self.quirks),
         };
         NewMember {
             facts: BootFacts {

@@ -13,11 +13,12 @@ use agent_core::pbx::facts::Config;
 use agent_core::port::Watch;
 use agent_core::time::{Monotonic, Now};
 use fleet_sim::clock::NodeClock;
-use fleet_sim::host::TOKEN_MARK;
+use fleet_sim::host::{Quirks, TOKEN_MARK};
 use fleet_sim::referee::{Context, Peace, Referees, Seat};
 use fleet_sim::simulation::{Nodes, Settings, Simulation, TightLoop};
-use portal_core::Portal;
 use portal_core::control::{DesiredInput, OperationInput, OperationView};
+use portal_core::{Portal, PortalNow};
+use protocol::hash::Sha256Hex;
 use protocol::id::{ClusterId, Generation, NodeName, OperationId};
 use protocol::pbx::call::{Reply, Request};
 use protocol::pbx::operation::{Consent, EventState, OperationKind, SnapshotSaveResult};
@@ -60,6 +61,7 @@ impl Lab {
             .iter()
             .map(|nodes| modelled_ms(&settings, nodes));
         let modelled_ms = longest.max().unwrap_or(0);
+        publish(&portal);
         let mut simulation = Simulation::new(settings, portal);
         let mut clusters: Vec<ClusterId> = Vec::new();
         let mut names: Vec<NodeName> = Vec::new();
@@ -239,13 +241,45 @@ fn modelled_ms(settings: &Settings, nodes: &Nodes) -> u64 {
     restore_ms + start_ms + restart_ms + 5_000
 }
 
+/// The releases that nodes are upgraded to; on the second no node ever gets well.
+pub(crate) const UPGRADES: [&str; 2] = ["2026.11.2", "2026.11.3"];
+
+/// What is wrong with the nodes of every run.
+pub(crate) fn quirks() -> Arc<Quirks> {
+    Arc::new(Quirks {
+        sick: vec![format!("pbx-{}-amd64.efi", UPGRADES[1]).parse().unwrap()],
+        forgets_variables: false,
+    })
+}
+
+fn publish(portal: &Portal) {
+    let now = PortalNow {
+        wall: Timestamp::from_unix_ms(1_796_000_000_000),
+        monotonic_ms: 0,
+    };
+    for release in UPGRADES {
+        let hash = |what: &str| Sha256Hex::of(format!("{release} {what}").as_bytes());
+        let manifest = json!({
+            "version": release, "created_at": "2026-11-30T00:00:00Z", "floor": 12, "template_engine": "minijinja",
+            "agent": {"version": "1.4.0", "artifacts": []},
+            "image": {"k3s_version": "v1.34.2+k3s1", "artifacts": [{
+                "arch": "amd64", "url": "https://artifacts.invalid/image", "sha256": hash("download"), "size": 512_000_000,
+                "entry": format!("pbx-{release}-amd64.efi"), "image_sha256": hash("booted"),
+            }]},
+            "addons": [],
+        });
+        let payload = serde_json::to_vec(&manifest).unwrap();
+        portal.control(now).publish_release(&payload).unwrap();
+    }
+}
+
 fn release_keys(portal: &Portal) -> Arc<ReleaseKeys> {
     let key = VerifyingKey::parse(&portal.settings().release_key.public()).unwrap();
     Arc::new(ReleaseKeys::new([key]).unwrap())
 }
 
 /// How many kinds [`Lab::operate_other_kinds`] knows.
-pub(crate) const OTHER_KINDS: u64 = 9;
+pub(crate) const OTHER_KINDS: u64 = 11;
 
 fn other_kinds(node: &str) -> Vec<(OperationKind, Value, Option<Consent>)> {
     let asker = SealingSecretKey::from_seed([5; 32]).public();
@@ -269,6 +303,14 @@ fn other_kinds(node: &str) -> Vec<(OperationKind, Value, Option<Consent>)> {
         plain(
             OperationKind::ServerRejoin,
             json!({"server_url": "https://10.0.0.2:6443", "token": "canary-join-token"}),
+        ),
+        plain(
+            OperationKind::ClusterUpgrade,
+            json!({"release": UPGRADES[0]}),
+        ),
+        plain(
+            OperationKind::ClusterUpgrade,
+            json!({"release": UPGRADES[1]}),
         ),
         plain(OperationKind::NodeDrain, json!({"node": node})),
         plain(

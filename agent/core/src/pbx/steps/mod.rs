@@ -5,6 +5,7 @@
 //! | [`snapshot`], [`restore`] | `snapshot.save`, `cluster.restore` |
 //! | [`access`] | `access.issue`, `access.revoke`; what stays revoked after a restore |
 //! | [`bucket`], [`diagnose`] | `s3.verify`, `diag.collect` |
+//! | [`upgrade`] | `cluster.upgrade` |
 //! | [`servers`] | `server.rejoin`, `node.drain`, `node.forget` |
 //! | [`rotate`] | `agent.rotate_key` |
 //!
@@ -17,6 +18,7 @@ mod diagnose;
 mod restore;
 mod servers;
 mod snapshot;
+pub(super) mod upgrade;
 
 use protocol::pbx::call::Request;
 use protocol::pbx::operation::{OperationOffer, OperationResult, Params, Reason};
@@ -50,6 +52,8 @@ pub(super) enum Progress {
     Over,
     /// It has another task.
     More,
+    /// It has another task, after so many milliseconds.
+    MoreAfter(u64),
 }
 
 /// Why a step has failed.
@@ -100,11 +104,7 @@ pub(super) fn begin(
             left: None,
         }),
         Params::NodeForget(params) => servers::begin_forgetting(params, facts),
-        // A kind that the protocol has and this agent does not perform yet.
-        Params::ClusterUpgrade(_) => {
-            let why = format!("this agent does not perform {} yet", offer.kind);
-            Err(End::unsupported(why))
-        }
+        Params::ClusterUpgrade(_) => upgrade::begin(facts),
     }
 }
 
@@ -132,7 +132,7 @@ pub(super) fn doing(durable: &Durable, running: &RunningOperation, limits: &Limi
         Params::ServerRejoin(params) => servers::rejoining(step, params),
         Params::NodeDrain(params) => servers::draining(step, params),
         Params::NodeForget(params) => servers::forgetting(step, params, data, limits),
-        Params::ClusterUpgrade(_) => None,
+        Params::ClusterUpgrade(params) => upgrade::doing(durable, step, params, data, limits),
     };
     doing.unwrap_or(Doing::Wait)
 }
@@ -142,6 +142,7 @@ pub(super) fn done(
     durable: &mut Durable,
     done: Done,
     time: Timestamp,
+    limits: &Limits,
 ) -> Result<Progress, Failure> {
     let Some(mut running) = durable.operation.take() else {
         return Ok(Progress::More);
@@ -157,6 +158,7 @@ pub(super) fn done(
         StepData::AgentRotateKey { new, .. } => {
             rotate::done(&mut durable.identity, step, new, done, time)
         }
+        StepData::ClusterUpgrade(data) => upgrade::done(step, data, done, limits),
         StepData::S3Verify { objects_seen } => bucket::done(objects_seen, done),
         StepData::DiagCollect { collected } => diagnose::done(collected, done),
         StepData::ServerRejoin => servers::rejoined(done),
@@ -177,6 +179,7 @@ pub(super) fn result(running: &RunningOperation, facts: &BootFacts) -> Option<Op
         data @ StepData::AccessIssue { .. } => access::result(data),
         StepData::AccessRevoke { accounts } => accounts.as_deref().map(access::revoke_result),
         StepData::AgentRotateKey { new, .. } => new.as_ref().map(rotate::result),
+        StepData::ClusterUpgrade(data) => upgrade::result(running.offer.params(), data),
         StepData::S3Verify { objects_seen } => objects_seen.map(bucket::result),
         StepData::DiagCollect { collected } => collected.clone().map(OperationResult::DiagCollect),
         StepData::ServerRejoin => Some(servers::rejoin_result(facts)),
