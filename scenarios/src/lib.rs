@@ -39,4 +39,4 @@ pub use population::{Arrival, Population, Stage};
 pub use portal::{DocumentSpec, PortalSpec, Profile};
 pub use scenario::{GeneratorLimits, Overrides, RefereeNumber, Scenario, schema};
 pub use share::Share;
-pub use timeline::{Action, OperationSpec, ReleaseSpec, TimelineEntry};
+pub use timeline::{Action, OperationSpec, ReleaseSpec, ServerOf, TimelineEntry};

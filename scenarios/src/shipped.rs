@@ -29,6 +29,14 @@ pub const SHIPPED: &[Shipped] = &[
         name: "rotation-wave",
         text: include_str!("../rotation-wave.toml"),
     },
+    Shipped {
+        name: "operations-mix",
+        text: include_str!("../operations-mix.toml"),
+    },
+    Shipped {
+        name: "two-servers",
+        text: include_str!("../two-servers.toml"),
+    },
 ];
 
 /// All of them.
@@ -87,7 +95,8 @@ mod tests {
             ),
             (
                 "zzz",
-                "there is no scenario `zzz`; there are steady, enrollment-storm, ramp-to-1000, rotation-wave",
+                "there is no scenario `zzz`; there are steady, enrollment-storm, ramp-to-1000, rotation-wave, \
+                 operations-mix, two-servers",
             ),
         ];
         for (name, error) in rows {

@@ -60,8 +60,26 @@ pub struct OperationSpec {
     pub share: Share,
     /// The clusters of this population; of all of them if none is named.
     pub population: Option<String>,
+    /// The server that is to run it; without, the portal chooses (OPS-10).
+    pub target: Option<ServerOf>,
+    /// The server that it is about: the parameter `node` of a kind that has one.
+    pub node: Option<ServerOf>,
     /// Who agreed to it; the moment is when it is set.
     pub consent: Option<ConsentSpec>,
+}
+
+/// One of a cluster's servers, whatever it is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerOf {
+    /// The one with the lowest number.
+    First,
+    /// The one with the highest.
+    Last,
+}
+
+impl ServerOf {
+    pub(crate) const ALL: [(&'static str, Self); 2] =
+        [("first", Self::First), ("last", Self::Last)];
 }
 
 /// Who agreed to an operation that needs consent.
@@ -171,8 +189,14 @@ impl OperationSpec {
             }),
         };
         let kind = written.kind.value();
+        let node = written.node.optional()?;
         if let (Some(kind), Some(params)) = (&kind, &params) {
-            check_params(kind, params, reader);
+            let mut params = params.clone();
+            if node.is_some() {
+                // What it stands for is known only once the cluster has servers.
+                params.value.insert("node".to_owned(), "any".into());
+            }
+            check_params(kind, &params, reader);
         }
         let consent = match written.consent.optional()? {
             None => None,
@@ -186,6 +210,8 @@ impl OperationSpec {
             params: params?.value,
             share: written.share.or(Share::ALL)?,
             population: written.population.optional()?.map(|name| name.0),
+            target: written.target.optional()?,
+            node,
             consent,
         })
     }

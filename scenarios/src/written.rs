@@ -19,6 +19,7 @@ use crate::form::{At, choice, form};
 use crate::node::{Cost, Spread};
 use crate::portal::{ClearText, Profile};
 use crate::share::Share;
+use crate::timeline::ServerOf;
 
 /// How many there may be of something that a run counts.
 pub(crate) type Number = Count<0, { i64::MAX }>;
@@ -265,6 +266,10 @@ form! {
         share: Share, optional;
         /// The clusters of this population. Default all.
         population: Name, optional;
+        /// The server of each cluster that is to run it: first or last. Default the portal's choice.
+        target: ServerOf, optional;
+        /// The server of each cluster that it is about, for a kind with a parameter `node`: first or last.
+        node: ServerOf, optional;
         /// Who agreed to it.
         consent: Consent, optional;
     }

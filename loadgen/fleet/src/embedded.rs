@@ -142,7 +142,7 @@ impl Embedded {
         Ok(set.generation)
     }
 
-    /// Gives a cluster an operation, with these parameters; answers its ID.
+    /// Gives a cluster an operation, with this target and these parameters; answers its ID.
     ///
     /// # Errors
     /// When the portal does not know the cluster, as after a reset.
@@ -150,12 +150,13 @@ impl Embedded {
         &self,
         cluster: &ClusterId,
         operation: &OperationSpec,
+        target: Option<NodeName>,
         params: &Map<String, Value>,
         now: Timestamp,
     ) -> Result<OperationId, PortalRefused> {
         let input = OperationInput {
             kind: operation.kind.clone(),
-            target: None,
+            target,
             params: to_raw_value(params)
                 .map(Arc::from)
                 .map_err(PortalRefused::of)?,

@@ -23,14 +23,14 @@ use fleet_sim::referee::{self, Context, Referees};
 use portal_core::control::TokenLine;
 use protocol::dialect::Dialect;
 use protocol::hash::Sha256Hex;
-use protocol::id::{AgentVersion, ClusterId, OperationId, ReleaseVersion};
+use protocol::id::{AgentVersion, ClusterId, NodeName, OperationId, ReleaseVersion};
 use protocol::pbx::operation::OperationKind;
 use protocol::time::Timestamp;
 use protocol::verified::ReleaseKeys;
 use record::fleet::OperationEnd;
 use record::result::{IndexRange, PopulationPart, RunInfo};
 use record::{Decision, Micros, RunResult, Snapshot};
-use scenario::{Action, Evidence, Population, Scenario};
+use scenario::{Action, Evidence, Population, Scenario, ServerOf};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -520,10 +520,41 @@ struct Course {
     /// By population, by index.
     places: Vec<Vec<Seat>>,
     /// By population, by the cluster's number.
-    clusters: Vec<Vec<ClusterId>>,
+    clusters: Vec<Vec<Servers>>,
     posted: Vec<Posted>,
     notes: Vec<String>,
     files_peak: u64,
+}
+
+/// A cluster and its servers, as the scenario names them.
+#[derive(Debug, Clone)]
+struct Servers {
+    cluster: ClusterId,
+    first: NodeName,
+    last: NodeName,
+}
+
+impl Servers {
+    /// Counts a member, which follows those of its own cluster.
+    fn count(clusters: &mut Vec<Self>, member: &Member) {
+        match clusters.last_mut() {
+            Some(servers) if servers.cluster == member.cluster => {
+                servers.last = member.node.clone();
+            }
+            _ => clusters.push(Self {
+                cluster: member.cluster.clone(),
+                first: member.node.clone(),
+                last: member.node.clone(),
+            }),
+        }
+    }
+
+    fn node(&self, which: ServerOf) -> &NodeName {
+        match which {
+            ServerOf::First => &self.first,
+            ServerOf::Last => &self.last,
+        }
+    }
 }
 
 /// An operation that the time line has given to a cluster.
@@ -627,9 +658,7 @@ impl Course {
                 let (tally, cluster_number) = *tally_of
                     .entry(member.cluster.clone())
                     .or_insert((number % self.tallies.len(), number));
-                if clusters.last() != Some(&member.cluster) {
-                    clusters.push(member.cluster.clone());
-                }
+                Servers::count(&mut clusters, &member);
                 let begins = Micros::from(population.start_of(member.index));
                 let interval = Micros::from_ms(limits.sync_interval_ms);
                 let mut counted = lock(&self.tallies[tally]);
@@ -670,7 +699,7 @@ impl Course {
         };
         for (at, population) in self.scenario.populations.iter().enumerate() {
             let mut generations = Vec::new();
-            for cluster in &self.clusters[at] {
+            for Servers { cluster, .. } in &self.clusters[at] {
                 match embedded.set_document(cluster, document).await {
                     Ok(generation) => generations.push(Some(generation)),
                     Err(why) => {
@@ -700,19 +729,25 @@ impl Course {
             Action::SetDocument(document) => return self.set_document(document).await,
             Action::Operation(operation) => {
                 for (population, clusters) in self.scenario.populations.iter().zip(&self.clusters) {
-                    for (number, cluster) in (0..).zip(clusters) {
+                    for (number, servers) in (0..).zip(clusters) {
                         if !operation.takes(population, number) {
                             continue;
                         }
-                        let params = match &operation.kind {
+                        let cluster = &servers.cluster;
+                        let mut params = match &operation.kind {
                             OperationKind::ClusterRestore => {
                                 with_true_name(embedded, &self.posted, cluster, &operation.params)
                                     .await
                             }
                             _ => operation.params.clone(),
                         };
+                        if let Some(which) = operation.node {
+                            let node = servers.node(which).as_str();
+                            params.insert("node".to_owned(), node.into());
+                        }
+                        let target = operation.target.map(|which| servers.node(which).clone());
                         match embedded
-                            .post_operation(cluster, operation, &params, now)
+                            .post_operation(cluster, operation, target, &params, now)
                             .await
                         {
                             Ok(id) => self.posted.push(Posted {

@@ -19,6 +19,7 @@ use record::result::Protocol;
 use super::{Node, Reader, Written, members};
 use crate::mistake::{Suggestion, shown, suggest};
 use crate::portal::{ClearText, Profile};
+use crate::timeline::ServerOf;
 
 /// The longest duration in a scenario: a month.
 pub(crate) const LONGEST: Duration = Duration::from_secs(31 * 86_400);
@@ -389,6 +390,7 @@ word!(
     "profile",
     vec![("strict", Profile::Strict), ("friendly", Profile::Friendly)]
 );
+word!(ServerOf, "server", ServerOf::ALL.to_vec());
 word!(
     Step,
     "step",
