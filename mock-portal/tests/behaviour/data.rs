@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -21,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::client::*;
-use crate::program::{Serving, failing};
+use crate::program::{PROGRAM, Serving, failing};
 
 /// Agents that work at once, and how many of them share a cluster.
 const AGENTS: usize = 24;
@@ -436,6 +437,59 @@ async fn a_kill_under_load_loses_nothing_that_was_acknowledged() {
     }
     let (status, told) = portal.end("-TERM");
     assert!(status.success(), "{told}");
+}
+
+// rule KEY-4: a disk that takes no more is told at once, the portal ends, and what was acknowledged before is there.
+#[tokio::test]
+async fn key_4_a_full_disk_ends_the_portal_and_takes_nothing_back() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("portal.data");
+    let data = ["--log", "warn", "--data", file.to_str().unwrap()];
+    // A limit on the size of files, in blocks of 512 bytes; the signal that goes with it is ignored, as on a full disk.
+    let limited = "trap '' XFSZ; ulimit -f 3072; exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", limited, PROGRAM, "serve"])
+        .args(["--listen", "127.0.0.1:0", "--lab", "127.0.0.1:0"])
+        .args(data)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let portal = Serving::start(&mut command);
+    let mut agents = TcpStream::connect(address(portal.url("agents_url")))
+        .await
+        .unwrap();
+    let mut lab = TcpStream::connect(address(portal.url("lab_url")))
+        .await
+        .unwrap();
+    let mut known = Known::new(0);
+    known.enroll(&mut agents, &mut lab).await.unwrap();
+    // A report as large as it may be, so that the disk is full soon.
+    let refused = loop {
+        let mut report = known.agent.report();
+        report["problems"] = json!(vec!["x".repeat(1000); 200]);
+        let request = known
+            .agent
+            .signed("POST", SYNC, report.to_string().into_bytes());
+        match ask(&mut agents, &request).await {
+            Ok(answer) if answer.status == 200 => known.syncs += 1,
+            refused => break refused,
+        }
+        assert!(known.syncs < 100, "the disk is never full");
+    };
+    // The answer may be lost with the portal, but it is no other.
+    if let Ok(refused) = refused {
+        assert_eq!(refused.refusal(), (503, "internal".to_owned()));
+    }
+    let (status, told) = portal.ended();
+    assert_eq!(status.code(), Some(1), "{told}");
+    assert!(told.contains("cannot be written"), "{told}");
+    assert!(told.contains("make room"), "{told}");
+    assert!(known.syncs > 0);
+
+    let portal = Serving::on_free_ports(&data);
+    verify(&portal, &mut [known], &Told::default()).await;
+    portal.end("-TERM");
 }
 
 fn config(file: &Path) -> Config {

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::client::{Message, address, exchange, post};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_mock-portal");
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_mock-portal");
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
@@ -43,7 +43,7 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.as_mut().unwrap())
@@ -71,12 +71,17 @@ impl Serving {
         self.ready[member].as_str().unwrap()
     }
 
-    pub(crate) fn end(mut self, signal: &str) -> (ExitStatus, String) {
+    pub(crate) fn end(self, signal: &str) -> (ExitStatus, String) {
         let sent = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
             .status()
             .unwrap();
         assert!(sent.success());
+        self.ended()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn ended(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().unwrap();
         let mut told = String::new();
         self.child
