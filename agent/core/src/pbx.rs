@@ -12,6 +12,7 @@
 //! | `document`, `converge` | taking the desired state; putting it into force |
 //! | `lead` | which of a cluster's agents may change its configuration |
 //! | `window` | whether a moment lies in the maintenance window, and when the next one begins |
+//! | [`k3s`] | what k3s reads of the agent: drop-ins as text, Secrets key by key |
 //! | [`addon`] | add-ons: what they may consist of, their table of decisions, a round over them |
 //! | `operate` | which operations are begun, and carrying them out step by step |
 //! | `steps`, `rotate` | what each step does, a file a family; a rotation of the keys |
@@ -30,6 +31,7 @@ pub mod durable;
 mod enroll;
 mod events;
 pub mod facts;
+pub mod k3s;
 mod lead;
 pub mod lease;
 mod operate;

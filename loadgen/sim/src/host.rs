@@ -22,10 +22,9 @@ use agent_core::machine::{
 use agent_core::pbx::boot::{Health, NodeFacts, Rollout};
 use agent_core::pbx::diagnostics::{self, Section};
 use agent_core::pbx::facts::Observation;
+use agent_core::pbx::k3s::DropIn;
 use agent_core::pbx::lease::{LeaseCall, LeaseReply};
-use agent_core::pbx::task::{
-    Bucket, Done, DropIns, KeySlot, RestoreSource, Secrets, StopFor, Task,
-};
+use agent_core::pbx::task::{Bucket, Done, KeySlot, RestoreSource, Secrets, StopFor, Task};
 use agent_core::time::Monotonic;
 use protocol::hash::Sha256Hex;
 use protocol::id::{AddonName, EntryName, NodeName, OperationId, ServerId, SnapshotName};
@@ -156,7 +155,8 @@ pub struct SimHost {
     bootstrap: Option<Arc<EnrollAnswer>>,
     token_dropped: bool,
     k3s_configured: bool,
-    drop_ins: Option<DropIns>,
+    /// k3s's drop-ins, each by its name (FILE-16).
+    drop_ins: BTreeMap<&'static str, String>,
     restart_pending: bool,
     /// The add-ons whose first-start manifest k3s has let go of (FILE-11).
     let_go: BTreeSet<AddonName>,
@@ -233,7 +233,7 @@ impl SimHost {
             bootstrap: None,
             token_dropped: false,
             k3s_configured: false,
-            drop_ins: None,
+            drop_ins: BTreeMap::new(),
             restart_pending: false,
             let_go: BTreeSet::new(),
             owes_manifests: false,
@@ -629,16 +629,15 @@ impl SimHost {
             }
             Task::WriteSecrets(Secrets::Document(secrets)) => self.write_secrets(secrets, effects),
             Task::WriteDropIns(wanted) => {
-                let mut next = wanted.clone();
-                if next.ingress_mode.is_none() {
-                    next.ingress_mode = self.drop_ins.as_ref().and_then(|d| d.ingress_mode.clone());
+                for DropIn { name, content } in wanted.files() {
+                    if self.drop_ins.get(name) == Some(&content) {
+                        continue;
+                    }
+                    effects.next()?;
+                    self.drop_ins.insert(name, content);
+                    // k3s reads its configuration when it starts, so a running one has the old one until then.
+                    self.restart_pending |= self.k3s != K3s::Stopped;
                 }
-                effects.next()?;
-                // k3s reads its configuration when it starts, so a running one has the old one until then.
-                if self.drop_ins.as_ref() != Some(&next) && self.k3s != K3s::Stopped {
-                    self.restart_pending = true;
-                }
-                self.drop_ins = Some(next);
                 Ok(Done::DropIns {
                     restart_pending: self.restart_pending,
                 })
@@ -1170,6 +1169,7 @@ fn operation(record: &StepRecord) -> Option<&OperationId> {
 #[cfg(test)]
 mod tests {
     use agent_core::pbx::boot::Image;
+    use agent_core::pbx::task::DropIns;
     use agent_core::pbx::task::{Account, AccountName, SubjectHash};
     use protocol::pbx::operation::{Role, Step};
     use protocol::time::Timestamp;
