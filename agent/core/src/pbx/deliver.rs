@@ -13,6 +13,7 @@ use protocol::pbx::operation::{EventsAnswer, OperationEvent, OperationEvents};
 use protocol::problem::ProblemCode;
 
 use super::durable::{Undeliverable, UndeliverableEvents};
+use super::events;
 use super::pace::{RequestRefused, Tries};
 use super::shared::Shared;
 use crate::note::Note;
@@ -118,6 +119,9 @@ impl Deliver {
             drop_events(shared, &batch.span.operation, |event| {
                 event.sequence <= accepted
             });
+            if answer.accepted_sequence > accepted {
+                events::end_behind(shared, &batch.span.operation, answer.accepted_sequence);
+            }
             return true;
         }
         let follows_a_gap = batch.span.first > answer.accepted_sequence.saturating_add(1);

@@ -82,6 +82,10 @@ pub struct Durable {
     /// Access that was revoked and must stay so, whatever a restore brings back (R60).
     #[serde(default)]
     pub revocations: Option<Box<Revocations>>,
+    /// The record before this one could not be read (FILE-13): the operation that the portal hands out first may have been
+    /// under way.
+    #[serde(default)]
+    pub is_after_loss: bool,
 }
 
 impl Default for Durable {
@@ -103,6 +107,7 @@ impl Default for Durable {
             undeliverable: Vec::new(),
             days: Days::default(),
             revocations: None,
+            is_after_loss: false,
         }
     }
 }
@@ -124,6 +129,17 @@ pub enum DurableRefused {
 }
 
 impl Durable {
+    /// What a node begins with whose record cannot be read (FILE-13). The portal gives the rest again; what is left of an
+    /// operation that was under way nobody knows. Without its identity the agent sends nothing any more.
+    pub fn after_loss(identity: Option<Identity>) -> Self {
+        Self {
+            idle: identity.is_none().then_some(IdleReason::IdentityLost),
+            identity,
+            is_after_loss: true,
+            ..Self::default()
+        }
+    }
+
     /// Reads a record from its JSON; the caller has the file.
     pub fn read(json: &[u8]) -> Result<Self, DurableRefused> {
         #[derive(Deserialize)]
@@ -262,6 +278,8 @@ pub enum IdleReason {
     },
     /// The node has booted another image than its release's (ENR-8).
     ImageMismatch,
+    /// Who it was cannot be read any more (FILE-13); a new identity comes with a new server.
+    IdentityLost,
 }
 
 /// The document that was taken last: believed whole, perhaps not in force yet.

@@ -147,6 +147,23 @@ pub(super) fn end_unbegun(shared: &mut Shared, offer: &OperationOffer, end: End)
     write_end(shared, offer, 1, end);
 }
 
+/// The portal has events of an operation that this record knows nothing of (FILE-13): those of the record that was lost. The
+/// end follows them, since the portal keeps what it has under a number. Once: nobody is led on by a number that grows.
+pub(super) fn end_behind(shared: &mut Shared, operation: &OperationId, stored: u64) {
+    let finished = &shared.journal.finished;
+    let Some(at) = finished.iter().position(|finished| {
+        let end = &finished.end;
+        finished.id == *operation && end.reason == Some(Reason::StateLost) && end.sequence == 1
+    }) else {
+        return;
+    };
+    let durable = shared.journal.change();
+    let end = &mut Arc::make_mut(&mut durable.finished)[at].end;
+    end.sequence = stored.saturating_add(1);
+    let end = end.clone();
+    put_into_outbox(durable, operation, end);
+}
+
 /// The final event, and what is remembered for 30 days (OPS-7).
 fn write_end(shared: &mut Shared, offer: &OperationOffer, sequence: u64, end: End) {
     let last = OperationEvent {

@@ -66,6 +66,10 @@ fn admit(offer: &OperationOffer, shared: &Shared) -> Result<(Step, StepData), En
 impl Operate {
     /// The operation in a sync's answer, if there is one.
     pub(super) fn offered(&mut self, shared: &mut Shared, offered: Option<&OperationOffer>) {
+        let is_after_loss = shared.journal.is_after_loss;
+        if is_after_loss {
+            shared.journal.change().is_after_loss = false;
+        }
         let Some(offer) = offered else {
             self.changed = None;
             return;
@@ -92,6 +96,12 @@ impl Operate {
             return;
         }
         self.changed = None;
+        if is_after_loss {
+            // rule FILE-13: it may have been under way, and how far it was nobody knows.
+            let why = "the node has lost the record of what it was at".to_owned();
+            events::end_unbegun(shared, offer, End::failed(why, Some(Reason::StateLost)));
+            return;
+        }
         match admit(offer, shared) {
             Ok((first, data)) => self.begin(shared, offer, first, data),
             Err(end) => events::end_unbegun(shared, offer, end),

@@ -15,6 +15,7 @@ mod durable;
 mod enroll;
 mod kinds;
 mod lead;
+mod loss;
 mod operate;
 mod pace;
 mod property;
