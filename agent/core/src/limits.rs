@@ -69,6 +69,8 @@ pub const ACCESS_SECONDS_MAX: u64 = 24 * 60 * 60;
 pub const ACCESS_SECONDS_MIN: u64 = 10 * 60;
 /// Looks in a row at which all must be well before an upgrade is kept (OP-6).
 pub const HEALTH_PASSES: u32 = 3;
+/// Looks at a node that is not ready to be upgraded, until the upgrade fails: five minutes' worth (OP-5).
+pub const PREFLIGHT_LOOKS_MAX: u32 = 30;
 /// Bytes of one operation's log on the node; beyond it the oldest lines go (R9).
 pub const OPERATION_LOG_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of all operations' logs on the node; beyond it the oldest logs go (R9).

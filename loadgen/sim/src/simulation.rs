@@ -8,18 +8,20 @@
 //! - [`trouble`](Trouble): what goes wrong, as data.
 //! - [`wire`](Wire): how much of the real wire lies between agents and portal.
 //! - [`nodes`](Nodes): populations.
+//! - [`script`](Planned): crashes that are planned, not drawn.
 
 mod chance;
 mod digest;
 mod life;
 mod nodes;
+mod script;
 mod trouble;
 mod wire;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use agent_core::journal::Recorded;
+use agent_core::journal::{Recorded, Work};
 use agent_core::machine::{
     Action, Call, Deadline, Input, LeaseFailure, LogLine, Machine as _, StoreFailure, TaskFailure,
     Ticket, Unreachable,
@@ -37,21 +39,24 @@ use protocol::hash::Sha256Hex;
 use protocol::id::ClusterId;
 use protocol::limits::{CONNECT_SECONDS_MAX, REQUEST_SECONDS_MAX};
 use protocol::pbx::call::{Reply, Request};
+use protocol::pbx::operation::Step;
 use protocol::sign::SigningKey;
 use protocol::time::Timestamp;
 
 pub use self::chance::Spread;
 pub use self::nodes::Nodes;
+pub use self::script::{Occasion, Planned};
 pub use self::trouble::{Moment, Site, Trouble, Troubles};
 pub use self::wire::Wire;
 
 use self::digest::TraceDigest;
 use self::life::Life;
+use self::script::Script;
 use self::trouble::Odds;
 use self::wire::{Parcel, Returned};
 use crate::clock::{NodeClock, VirtualClock};
 use crate::cluster::SimCluster;
-use crate::host::{self, Fall, Server, SimHost};
+use crate::host::{self, Fall, Leftover, Server, SimHost};
 
 /// What a simulation is made with.
 #[derive(Debug, Clone)]
@@ -180,6 +185,7 @@ enum Fate {
     Broken,
     Lost { after_ms: u64 },
     CrashAfter,
+    CrashAs(Leftover),
 }
 
 /// What comes back from a call.
@@ -187,6 +193,7 @@ enum Fate {
 enum Heard {
     Reply(Result<Reply, Unreachable>),
     CrashBefore,
+    CrashAs(Leftover),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -248,6 +255,21 @@ impl<W> Simulation<W> {
     /// A member's watch.
     pub fn watch(&self, member: usize) -> &W {
         &self.lives[member].watch
+    }
+
+    /// A member's node.
+    pub fn host(&self, member: usize) -> &SimHost {
+        &self.lives[member].host
+    }
+
+    /// A cluster, if a member is in it.
+    pub fn cluster(&self, id: &ClusterId) -> Option<Arc<Mutex<SimCluster>>> {
+        self.clusters.get(id).map(Arc::clone)
+    }
+
+    /// The occasions of a member since they are counted.
+    pub fn occasions(&self, member: usize) -> &[Occasion] {
+        (self.lives[member].script.as_ref()).map_or(&[], |script| &script.seen)
     }
 
     /// What went wrong at a member, and how often.
@@ -327,6 +349,33 @@ impl<W: Watch<Agent>> Simulation<W> {
         self.powers_on(member);
     }
 
+    /// From now on the occasions of a member are counted, and these crashes come at theirs.
+    pub fn plan(&mut self, member: usize, planned: impl IntoIterator<Item = Planned>) {
+        self.lives[member].script = Some(Box::new(Script::new(planned)));
+    }
+
+    /// An occasion of a member comes, if its occasions are counted; the crash that is planned at it.
+    fn comes(&mut self, member: usize, site: Site, step: Option<Step>) -> Option<Leftover> {
+        let life = &mut self.lives[member];
+        life.script.as_mut()?.comes(site, step)
+    }
+
+    /// The step that a member's operation is at, as its disk has it.
+    fn step_of(&self, member: usize) -> Option<Step> {
+        script::step_of(&self.lives[member].disk.read())
+    }
+
+    /// A crash at something beside the task that is under way: nothing of that is done.
+    fn crash_beside(&mut self, member: usize, Leftover { fall, .. }: Leftover) {
+        self.crash_as(member, Leftover { effects: 0, fall });
+    }
+
+    fn crash_as(&mut self, member: usize, leftover: Leftover) {
+        let life = &mut self.lives[member];
+        life.crash_as(life.clock.read(self.clock.now()), leftover);
+        self.powers_on(member);
+    }
+
     /// A node that has gone down by itself comes back.
     fn comes_back(&mut self, member: usize) {
         self.lives[member].went_down();
@@ -394,6 +443,7 @@ impl<W: Watch<Agent>> Simulation<W> {
             What::Replied(ticket, heard) => match *heard {
                 Heard::Reply(reply) => return self.tell(member, Input::Reply(ticket, reply)),
                 Heard::CrashBefore => self.crash(member),
+                Heard::CrashAs(leftover) => self.crash_beside(member, leftover),
             },
             What::Stored(ticket, written) => {
                 let life = &mut self.lives[member];
@@ -569,6 +619,13 @@ impl<W: Watch<Agent>> Simulation<W> {
     fn call(&mut self, member: usize, ticket: Ticket, call: Call<Request>) {
         let endpoint = call.request.endpoint();
         let trouble = self.strike(member, Site::Call);
+        let planned = match call.request {
+            Request::Sync(_) => None,
+            _ => self.comes(member, Site::Call, self.step_of(member)),
+        };
+        if let Some(leftover) = planned.filter(|it| it.effects == 0) {
+            return self.crash_beside(member, leftover);
+        }
         let wire = self.settings.wire;
         let dialect = &self.portal.settings().dialect;
         let time = self.portal_now().wall;
@@ -598,7 +655,7 @@ impl<W: Watch<Agent>> Simulation<W> {
                 Fate::Heard
             }
             Some(Trouble::Crash(_, Moment::After)) => Fate::CrashAfter,
-            _ => Fate::Heard,
+            _ => planned.map_or(Fate::Heard, Fate::CrashAs),
         };
         let parcel = match wire.pack(dialect, &life.host, call) {
             Ok(parcel) => parcel,
@@ -646,6 +703,7 @@ impl<W: Watch<Agent>> Simulation<W> {
                 Heard::Reply(Ok(Returned::Bytes(broken).into_reply(dialect, endpoint)))
             }
             Fate::CrashAfter => Heard::CrashBefore,
+            Fate::CrashAs(leftover) => Heard::CrashAs(leftover),
         };
         self.after(member, back_ms, What::Replied(ticket, Box::new(heard)));
     }
@@ -700,7 +758,7 @@ impl<W: Watch<Agent>> Simulation<W> {
             _ if !is_alive => {}
             Fate::Heard | Fate::Broken => self.leased(member, ticket, back_ms, reply),
             Fate::Lost { after_ms } => self.leased(member, ticket, after_ms, Err(unheard())),
-            Fate::CrashAfter => self.after(member, back_ms, What::Crash),
+            Fate::CrashAfter | Fate::CrashAs(_) => self.after(member, back_ms, What::Crash),
         }
     }
 
@@ -735,6 +793,14 @@ const JUMPS_MS: [i64; 6] = [
 impl<W: Watch<Agent>> Simulation<W> {
     fn store(&mut self, member: usize, ticket: Ticket, durable: Arc<Durable>) {
         let trouble = self.strike(member, Site::Store);
+        if let Some(leftover) = self.comes(member, Site::Store, script::step_of(&durable)) {
+            if leftover.effects > 0 {
+                let disk = &mut self.lives[member].disk;
+                disk.begin(durable);
+                disk.finish();
+            }
+            return self.crash_beside(member, leftover);
+        }
         if let Some(Trouble::Crash(_, Moment::Before)) = trouble {
             return self.crash(member);
         }
@@ -755,6 +821,10 @@ impl<W: Watch<Agent>> Simulation<W> {
 
     fn perform(&mut self, member: usize, ticket: Ticket, task: Recorded<Task>, deadline: Deadline) {
         let trouble = self.strike(member, Site::Task);
+        let planned = match &task.record().work {
+            Work::Operation { step, .. } => self.comes(member, Site::Task, Some(*step)),
+            Work::Enrollment { .. } | Work::Document { .. } => None,
+        };
         if let Some(Trouble::Crash(_, Moment::Before)) = trouble {
             return self.crash(member);
         }
@@ -768,6 +838,9 @@ impl<W: Watch<Agent>> Simulation<W> {
         let cost_ms = life.host.begin(task.record(), &task, now);
         life.running = Some((task, true));
         life.must_end = deadline.0;
+        if let Some(leftover) = planned {
+            return self.crash_as(member, leftover);
+        }
         let left_ms = deadline.0.as_ms().saturating_sub(now.as_ms());
         let ended = match trouble {
             _ if cost_ms > left_ms => Ended::CutOff,
@@ -797,13 +870,21 @@ impl<W: Watch<Agent>> Simulation<W> {
             log_tail: vec![LogLine::new(message)],
         };
         let result = match ended {
-            Ended::ByItself => match life.host.finish(task.record(), &task, now) {
-                host::Ended::Told(told) => told,
-                host::Ended::WentDown => {
-                    self.comes_back(member);
-                    return Ok(());
+            Ended::ByItself => {
+                let ended = life.host.finish(task.record(), &task, now);
+                if let (Work::Operation { .. }, Some(script)) =
+                    (&task.record().work, &mut life.script)
+                {
+                    script.task_ended(life.host.last_effects());
                 }
-            },
+                match ended {
+                    host::Ended::Told(told) => told,
+                    host::Ended::WentDown => {
+                        self.comes_back(member);
+                        return Ok(());
+                    }
+                }
+            }
             Ended::Failed => Err(failed("the node would not do it")),
             Ended::CutOff => Err(failed("it was not done by its deadline, and was cut off")),
             Ended::CrashAfter => {

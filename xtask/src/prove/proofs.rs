@@ -48,6 +48,14 @@ pub(super) const PROOFS: &[Proof] = &[
             a_part: 400,
         }),
     },
+    Proof {
+        name: "crash-matrix",
+        shows: "every operation crashed at every point of every step, and again at every point of its recovery, ends as it must",
+        target: "crash_matrix",
+        test: "every_operation_survives_a_crash_at_every_point_and_another_one_while_it_recovers",
+        variables: &[("PBX_LAB_MATRIX", "all")],
+        seeds: None,
+    },
 ];
 
 /// A piece of a proof, small enough to be run again when it was interrupted.

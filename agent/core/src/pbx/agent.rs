@@ -718,7 +718,7 @@ impl Agent {
             Request::Enroll(_) => self.enroll.as_deref().map(|enroll| enroll.tries),
             Request::Sync(_) => Some(self.sync.tries),
             Request::Manifest(_) => Some(self.document.tries),
-            Request::RotateKey(_) => Some(self.operate.tries),
+            Request::RotateKey(_) => Some(self.operate.tries()),
             Request::Events { .. } => Some(self.deliver.tries),
         }
     }
@@ -732,7 +732,7 @@ impl Agent {
             }
             Request::Sync(_) => self.sync.tries = tries,
             Request::Manifest(_) => self.document.tries = tries,
-            Request::RotateKey(_) => self.operate.tries = tries,
+            Request::RotateKey(_) => self.operate.set_tries(tries),
             Request::Events { .. } => self.deliver.tries = tries,
         }
     }

@@ -389,6 +389,9 @@ pub enum StepData {
 pub struct Upgrade {
     /// In `preflight`, once the release's manifest was verified.
     pub image: Option<Image>,
+    /// In `preflight`: looks at which the node was not ready.
+    #[serde(default)]
+    pub looks: u32,
     /// After `preflight`: what the node came from.
     pub from: Option<CameFrom>,
     /// In `pre_snapshot`: the name that the snapshot has in truth.

@@ -31,15 +31,32 @@ use crate::time::Monotonic;
 /// The operation under way; what must outlive a crash is [`RunningOperation`].
 #[derive(Debug, Default)]
 pub(super) struct Operate {
+    /// Made when it is needed first, and gone with the operation: most agents have none most of the time.
+    run: Option<Box<Run>>,
+    /// An operation that came again with other content (OPS-9).
+    changed: Option<Box<OperationId>>,
+}
+
+/// What is known of the step under way, in this life of the program.
+#[derive(Debug, Default)]
+struct Run {
     /// The step was found begun, and the node is to be looked at before it may run (OPS-4).
     probe_first: bool,
     /// The last lines of the log of the task that runs.
     log: Vec<LogLine>,
-    pub(super) tries: Tries,
-    /// The step's next task is not before then (OP-6).
-    look_at: Option<Monotonic>,
-    /// An operation that came again with other content (OPS-9).
-    changed: Option<OperationId>,
+    tries: Tries,
+    waits: Waits,
+}
+
+/// What the step's next task waits for.
+#[derive(Debug, Clone, Copy, Default)]
+enum Waits {
+    #[default]
+    Nothing,
+    /// The next look, which is not before then (OP-6).
+    Look(Monotonic),
+    /// The step was found begun at a start: for the API, which may be coming up with the node, until then at most (OPS-2).
+    Api(Monotonic),
 }
 
 /// Whether an offer is begun: with its first step, or how it is answered instead (OPS-5, OPS-6, OPS-10).
@@ -112,8 +129,8 @@ impl Operate {
     fn came_again(&mut self, shared: &mut Shared, offer: &OperationOffer, is_same: bool) {
         if is_same {
             self.changed = None;
-        } else if self.changed.as_ref() != Some(&offer.id) {
-            self.changed = Some(offer.id.clone());
+        } else if self.changed() != Some(&offer.id) {
+            self.changed = Some(Box::new(offer.id.clone()));
             let operation = offer.id.clone();
             shared.note(Note::OperationChanged { operation });
         }
@@ -158,9 +175,28 @@ impl Operate {
         })
     }
 
+    fn run(&mut self) -> &mut Run {
+        self.run.get_or_insert_default()
+    }
+
+    fn waits(&self) -> Waits {
+        self.run.as_ref().map_or(Waits::Nothing, |run| run.waits)
+    }
+
+    /// How the call of the step has fared so far.
+    pub(super) fn tries(&self) -> Tries {
+        self.run
+            .as_ref()
+            .map_or_else(Tries::default, |run| run.tries)
+    }
+
+    pub(super) fn set_tries(&mut self, tries: Tries) {
+        self.run().tries = tries;
+    }
+
     /// The operation that came again with other content.
     pub(super) fn changed(&self) -> Option<&OperationId> {
-        self.changed.as_ref()
+        self.changed.as_deref()
     }
 }
 
@@ -187,7 +223,9 @@ impl Operate {
             lane.fail(shared, why, Some(Reason::ResumeLimit), Vec::new());
             return lane;
         }
-        lane.probe_first = found_started(&work_of(running)) == Resume::Probe;
+        let wait_ms = shared.facts.limits.long_task_ms_max;
+        lane.run().waits = Waits::Api(shared.now.monotonic.plus_ms(wait_ms));
+        lane.run().probe_first = found_started(&work_of(running)) == Resume::Probe;
         if let Some(running) = &mut shared.journal.change().operation {
             running.resumes += 1;
             running.attempt += 1;
@@ -197,18 +235,18 @@ impl Operate {
 
     /// The host's task of the step, and whether it is only to be looked for. Not before all that is known is on disk.
     pub(super) fn task(&self, shared: &Shared) -> Option<(Recorded<Task>, Resume)> {
-        if self.look_at.is_some_and(|at| at > shared.now.monotonic) {
-            return None;
-        }
         let Doing::Task(task) = self.doing(shared)? else {
             return None;
         };
+        if self.must_wait(shared, &task) {
+            return None;
+        }
         let running = shared.journal.operation.as_deref()?;
         let record = StepRecord {
             work: work_of(running),
             attempt: running.attempt,
         };
-        let how = if self.probe_first {
+        let how = if self.run.as_ref().is_some_and(|run| run.probe_first) {
             Resume::Probe
         } else {
             Resume::Run
@@ -216,15 +254,30 @@ impl Operate {
         Some((shared.journal.recorded(record, task)?, how))
     }
 
+    /// Whether the step's task is not to be done yet. After a power cut k3s comes up later than the agent; if it does not
+    /// come up in time, the step fails in the host's words.
+    fn must_wait(&self, shared: &Shared, task: &Task) -> bool {
+        let now = shared.now.monotonic;
+        match self.waits() {
+            Waits::Nothing => false,
+            Waits::Look(at) => now < at,
+            Waits::Api(until) => {
+                let is_up = shared.conditions.is_some_and(|seen| seen.api_is_up);
+                now < until && task.needs_api() && !is_up
+            }
+        }
+    }
+
     /// When a step looks again.
     pub(super) fn wake(&self, shared: &Shared) -> Option<Wake> {
-        let at = self.look_at.filter(|at| *at > shared.now.monotonic)?;
-        let why = WakeReason::LooksAgain;
-        shared
-            .journal
-            .operation
-            .is_some()
-            .then_some(Wake { at, why })
+        let Waits::Look(at) = self.waits() else {
+            return None;
+        };
+        let is_ahead = at > shared.now.monotonic && shared.journal.operation.is_some();
+        is_ahead.then_some(Wake {
+            at,
+            why: WakeReason::LooksAgain,
+        })
     }
 
     /// The call of the portal that the step is.
@@ -243,14 +296,15 @@ impl Operate {
 
     /// More lines of the log of the task that runs; the last 200 are kept (OPS-3).
     pub(super) fn progress(&mut self, lines: Vec<LogLine>) {
-        self.log.extend(lines);
-        let surplus = self.log.len().saturating_sub(LOG_TAIL_LINES_MAX);
-        self.log.drain(..surplus);
+        let log = &mut self.run().log;
+        log.extend(lines);
+        let surplus = log.len().saturating_sub(LOG_TAIL_LINES_MAX);
+        log.drain(..surplus);
     }
 
     /// What the node shows of a step that was found begun: the second half of the resume table (OPS-4).
     pub(super) fn probed(&mut self, shared: &mut Shared, evidence: Evidence<Done>) {
-        self.probe_first = false;
+        self.run().probe_first = false;
         match after_probe(evidence) {
             AfterProbe::Run => {}
             AfterProbe::GoOn(done) => self.performed(shared, Ok(done)),
@@ -269,10 +323,10 @@ impl Operate {
                 Ok(Progress::Over) => self.step_over(shared),
                 Ok(Progress::More) => {}
                 Ok(Progress::MoreAfter(ms)) => {
-                    self.look_at = Some(shared.now.monotonic.plus_ms(ms));
+                    self.run().waits = Waits::Look(shared.now.monotonic.plus_ms(ms));
                 }
                 Err(Failure { why, reason }) => {
-                    let log = std::mem::take(&mut self.log);
+                    let log = std::mem::take(&mut self.run().log);
                     self.fail(shared, why, reason, log);
                 }
             },
@@ -282,7 +336,7 @@ impl Operate {
                     shared.note(Note::TaskFailed { work, message });
                 }
                 // The host's own log outlives a crash; what was heard of it here is second best.
-                let heard = std::mem::take(&mut self.log);
+                let heard = std::mem::take(&mut self.run().log);
                 let log = if log_tail.is_empty() { heard } else { log_tail };
                 self.fail(shared, message, None, log);
             }
@@ -302,10 +356,7 @@ impl Operate {
     /// A step begins: its event, and nothing before both are on disk. One that has nothing to do is over at once.
     fn step_begins(&mut self, shared: &mut Shared, step: Step) {
         let time = shared.time();
-        self.probe_first = false;
-        self.log.clear();
-        self.look_at = None;
-        self.tries = Tries::default();
+        self.run = None;
         events::step_started(shared.journal.change(), time, step);
         let running = shared.journal.operation.as_deref();
         let limits = &shared.facts.limits;
@@ -356,6 +407,7 @@ impl Operate {
             let key = new.handle.signing.key_id();
             shared.note(Note::KeysRotated { key });
         }
+        self.run = None;
         events::end_running(shared, End::succeeded(result));
     }
 
@@ -379,6 +431,7 @@ impl Operate {
             step,
             succeeded: false,
         });
+        self.run = None;
         events::end_running(shared, End::failed(why, reason));
     }
 }

@@ -243,6 +243,51 @@ impl fmt::Display for AccountName {
 pub struct Uid(pub String);
 
 impl Task {
+    /// Whether it fails by itself where the Kubernetes API does not answer.
+    pub(super) fn needs_api(&self) -> bool {
+        match self {
+            Self::SaveSnapshot { .. }
+            | Self::ForgetStaleNodes { .. }
+            | Self::EnsureAccount(_)
+            | Self::RequestToken { .. }
+            | Self::ListAccounts
+            | Self::DeleteAccounts(_)
+            | Self::Cordon(_)
+            | Self::Evict(_)
+            | Self::ConfirmGone { .. }
+            | Self::DeleteNode { .. }
+            | Self::InspectNode => true,
+            Self::MakeKeys(_)
+            | Self::ReadServerId
+            | Self::StoreBootstrap(_)
+            | Self::DropToken
+            | Self::WriteK3sConfig
+            | Self::StartK3s
+            | Self::StopK3s(_)
+            | Self::RestartK3s
+            | Self::WaitApi
+            | Self::WriteSecrets(_)
+            | Self::WriteDropIns(_)
+            | Self::ConfirmSnapshot { .. }
+            | Self::ResetRestore { .. }
+            | Self::PromoteKeys(_)
+            | Self::SealKubeconfig { .. }
+            | Self::ListBucket(_)
+            | Self::CollectDiagnostics
+            | Self::ClearDatastore(_)
+            | Self::FetchImage(_)
+            | Self::StageSlot { .. }
+            | Self::Reboot { .. }
+            | Self::CheckHealth
+            | Self::Commit { .. }
+            | Self::LookAtAddons(_)
+            | Self::LetGoOfManifest(_)
+            | Self::ApplyAddon { .. }
+            | Self::EmptyPlatform(_)
+            | Self::DeleteAddon { .. } => false,
+        }
+    }
+
     /// When a task that is handed out now must have ended.
     pub(super) fn deadline(&self, limits: &Limits, now: Monotonic) -> Deadline {
         let ms = match self {

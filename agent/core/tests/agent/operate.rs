@@ -12,7 +12,7 @@ use protocol::pbx::operation::{
 };
 use protocol::pbx::sync::OperationState;
 
-use crate::world::{World, api_down, document, failure, offer, secrets};
+use crate::world::{World, api_down, document, failure, healthy, offer, secrets};
 
 pub(crate) fn save(id: &str) -> OperationOffer {
     offer(
@@ -498,6 +498,42 @@ fn ops_4_a_repeatable_step_is_run_again() {
     assert!(again.is_none_or(|task| matches!(task.record().work, Work::Operation { .. })));
 }
 
+// rule OPS-2: after a power cut k3s comes up later than the agent; what is resumed waits for it, but not for ever.
+#[test]
+fn ops_2_a_step_found_begun_waits_for_the_api() {
+    let died_in_save = || {
+        let mut world = World::enrolled();
+        world.node.holds = Some("SaveSnapshot");
+        world.offer(&save("op_1"));
+        world.settle();
+        world.node.holds = None;
+        world.node.shows = api_down();
+        world.crash();
+        for _ in 0..3 {
+            world.call();
+            world.answer_well();
+            assert_eq!(world.tasks(), [""; 0]);
+        }
+        world
+    };
+    let mut world = died_in_save();
+    world.node.shows = healthy();
+    assert_eq!(
+        world.run_operation().last().unwrap().state,
+        EventState::Succeeded
+    );
+
+    let mut world = died_in_save();
+    world.node.failures = vec![("SaveSnapshot", failure("the API does not answer"))];
+    let began = world.now.monotonic;
+    assert_eq!(
+        world.run_operation().last().unwrap().state,
+        EventState::Failed
+    );
+    let waited = world.now.monotonic.since(began).as_secs();
+    assert!((1_700..1_900).contains(&waited), "{waited}");
+}
+
 // The eleventh start in the middle of an operation fails it.
 #[test]
 fn ops_2_ten_starts_in_the_middle_are_enough() {
@@ -507,7 +543,7 @@ fn ops_2_ten_starts_in_the_middle_are_enough() {
     world.settle();
     for start in 1..=10 {
         world.crash();
-        world.settle();
+        world.sync();
         assert!(world.node.held.is_some(), "start {start}");
         assert_eq!(world.disk.operation.as_ref().unwrap().resumes, start);
     }

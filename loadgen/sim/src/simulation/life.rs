@@ -13,6 +13,7 @@ use protocol::id::ClusterId;
 
 use super::INPUTS_MAX;
 use super::chance::{Chance, Purpose};
+use super::script::Script;
 use super::trouble::Trouble;
 use crate::clock::NodeClock;
 use crate::disk::{InFlight, SimDisk};
@@ -43,6 +44,8 @@ pub(super) struct Life<W> {
     pub(super) struck: BTreeMap<Trouble, u64>,
     pub(super) last_trouble: Option<Monotonic>,
     pub(super) busy: Busy,
+    /// Crashes that are planned, where there are any.
+    pub(super) script: Option<Box<Script>>,
 }
 
 /// How much an agent was told within one millisecond.
@@ -121,6 +124,7 @@ impl<W> Life<W> {
             struck: BTreeMap::new(),
             last_trouble: None,
             busy: Busy::default(),
+            script: None,
         }
     }
 
@@ -163,6 +167,19 @@ impl<W> Life<W> {
         };
         self.disk
             .crash(self.leftovers.pick([InFlight::Lost, InFlight::Kept]));
+        match self.running.take() {
+            Some((task, true)) => {
+                self.host
+                    .interrupt(task.record(), &task, leftover, now.monotonic);
+            }
+            Some((_, false)) | None => self.host.fall(leftover.fall, now.monotonic),
+        }
+        self.end_boot();
+    }
+
+    /// The same, as it was planned: nothing else that is under way is done.
+    pub(super) fn crash_as(&mut self, now: Now, leftover: Leftover) {
+        self.disk.crash(InFlight::Lost);
         match self.running.take() {
             Some((task, true)) => {
                 self.host

@@ -15,7 +15,7 @@ use protocol::pbx::release::Manifest;
 use protocol::verified::ManifestRejected;
 
 use super::{Doing, Failure, Progress, bucket, other_answer, snapshot};
-use crate::limits::{HEALTH_PASSES, Limits};
+use crate::limits::{HEALTH_PASSES, Limits, PREFLIGHT_LOOKS_MAX};
 use crate::pbx::boot::{Booted, Health, Image, NodeFacts};
 use crate::pbx::durable::{CameFrom, Durable, RunningOperation, StepData, Upgrade};
 use crate::pbx::events::End;
@@ -131,7 +131,14 @@ pub(super) fn done(
     };
     match (step, done) {
         (Step::Preflight, Done::Inspected(facts)) => {
-            preflight(&facts, image)?;
+            can_be(&facts, image)?;
+            if let Some(what) = not_yet(&facts) {
+                upgrade.looks += 1;
+                return match upgrade.looks {
+                    PREFLIGHT_LOOKS_MAX.. => Err(what.into()),
+                    _ => Ok(Progress::MoreAfter(limits.health_look_ms)),
+                };
+            }
             let deployments = facts.deployments.into_iter().map(|it| it.name);
             upgrade.from = Some(CameFrom {
                 booted: facts.booted,
@@ -188,7 +195,7 @@ fn is_new(booted: &Booted, upgrade: &Upgrade) -> Result<(), Failure> {
 }
 
 /// Whether an upgrade of this node can be (OP-5).
-fn preflight(facts: &NodeFacts, image: &Image) -> Result<(), Failure> {
+fn can_be(facts: &NodeFacts, image: &Image) -> Result<(), Failure> {
     if !facts.variables_persist {
         return Err(Failure {
             why: "an EFI variable that was written is not read back".to_owned(),
@@ -196,8 +203,6 @@ fn preflight(facts: &NodeFacts, image: &Image) -> Result<(), Failure> {
         });
     }
     let needed = image.size.saturating_add(image.size / 10);
-    let missing = facts.deployments.iter().filter(|it| !it.available);
-    let missing: Vec<&str> = missing.map(|it| it.name.as_str()).collect();
     let why = if !facts.knows_one_shot {
         "the boot loader knows no entry for one boot only".to_owned()
     } else if facts.booted.entry == image.entry {
@@ -205,16 +210,28 @@ fn preflight(facts: &NodeFacts, image: &Image) -> Result<(), Failure> {
     } else if facts.boot_bytes_free < needed {
         let free = facts.boot_bytes_free;
         format!("the boot partition has {free} bytes free, and the image needs {needed}")
-    } else if let Some(job) = facts.helm_jobs.first() {
-        format!("{job} is under way; wait for it")
-    } else if !facts.node_ready {
-        "the node is not Ready".to_owned()
-    } else if !missing.is_empty() {
-        format!("not available in kube-system: {}", missing.join(", "))
     } else {
         return may_step(&facts.k3s_version, &image.k3s_version).map_err(Failure::from);
     };
     Err(why.into())
+}
+
+/// What an upgrade of this node waits for, since it passes by itself: a node that was just started becomes Ready.
+fn not_yet(facts: &NodeFacts) -> Option<String> {
+    let missing = facts.deployments.iter().filter(|it| !it.available);
+    let missing: Vec<&str> = missing.map(|it| it.name.as_str()).collect();
+    if let Some(job) = facts.helm_jobs.first() {
+        Some(format!("{job} is under way"))
+    } else if !facts.node_ready {
+        Some("the node is not Ready".to_owned())
+    } else if !missing.is_empty() {
+        Some(format!(
+            "not available in kube-system: {}",
+            missing.join(", ")
+        ))
+    } else {
+        None
+    }
 }
 
 /// k3s goes to the same minor version or the next one; nothing else can be undone or is supported.
@@ -352,21 +369,12 @@ mod tests {
     #[test]
     fn op_5_an_upgrade_begins_only_on_a_node_that_can_come_back() {
         type Row = (fn(&mut NodeFacts), Option<&'static str>);
-        let rows: [Row; 12] = [
+        let rows: [Row; 9] = [
             (|_| (), None),
             (|it| it.k3s_version = "v1.35.9+k3s1".into(), None),
             (|it| it.variables_persist = false, Some("not read back")),
             (|it| it.knows_one_shot = false, Some("one boot only")),
             (|it| it.boot_bytes_free = 1_099, Some("needs 1100")),
-            (
-                |it| it.helm_jobs = vec!["helm-install-x".into()],
-                Some("helm-install-x"),
-            ),
-            (|it| it.node_ready = false, Some("not Ready")),
-            (
-                |it| it.deployments[1].available = false,
-                Some("metrics-server"),
-            ),
             (|it| it.booted.entry = image().entry, Some("runs already")),
             (
                 |it| it.k3s_version = "v1.36.0+k3s1".into(),
@@ -381,13 +389,13 @@ mod tests {
         for (change, expected) in rows {
             let mut facts = facts();
             change(&mut facts);
-            match (preflight(&facts, &image()), expected) {
+            match (can_be(&facts, &image()), expected) {
                 (Ok(()), None) => {}
                 (Err(failure), Some(part)) => assert!(failure.why.contains(part), "{failure:?}"),
                 (came, _) => panic!("{came:?}, expected {expected:?}: {facts:?}"),
             }
         }
-        let failure = preflight(
+        let failure = can_be(
             &NodeFacts {
                 variables_persist: false,
                 ..facts()
@@ -396,6 +404,37 @@ mod tests {
         );
         let reason = failure.unwrap_err().reason;
         assert_eq!(reason, Some(Reason::NoPersistentEfiVariables));
+    }
+
+    // rule OP-5: what passes by itself is waited for, but not for ever.
+    #[test]
+    fn op_5_a_node_that_is_coming_up_gets_five_minutes() {
+        type Row = (fn(&mut NodeFacts), &'static str);
+        let rows: [Row; 3] = [
+            (
+                |it| it.helm_jobs = vec!["helm-install-x".into()],
+                "helm-install-x",
+            ),
+            (|it| it.node_ready = false, "not Ready"),
+            (|it| it.deployments[1].available = false, "metrics-server"),
+        ];
+        for (change, expected) in rows {
+            let mut facts = facts();
+            change(&mut facts);
+            let mut upgrade = Upgrade {
+                image: Some(image()),
+                ..Upgrade::default()
+            };
+            let mut look = || {
+                let came = Done::Inspected(Box::new(facts.clone()));
+                done(Step::Preflight, &mut upgrade, came, &Limits::REAL)
+            };
+            for _ in 1..PREFLIGHT_LOOKS_MAX {
+                assert_eq!(look(), Ok(Progress::MoreAfter(10_000)));
+            }
+            let failure = look().unwrap_err();
+            assert!(failure.why.contains(expected), "{failure:?}");
+        }
     }
 
     fn upgrade() -> Upgrade {
