@@ -11,7 +11,7 @@ pub(super) struct Proof {
     pub(super) target: &'static str,
     /// The test's name.
     pub(super) test: &'static str,
-    /// Variables that it is run with.
+    /// Variables that it is run with, beside its seeds.
     pub(super) variables: &'static [(&'static str, &'static str)],
     /// The seeds; none for a test that has no chance in it.
     pub(super) seeds: Option<Seeds>,
@@ -26,6 +26,14 @@ pub(super) struct Seeds {
 
 /// All proofs.
 pub(super) const PROOFS: &[Proof] = &[
+    Proof {
+        name: "crash-matrix",
+        shows: "every operation, crashed at every point of every step and then at every point of its recovery, ends as it must",
+        target: "crash_matrix",
+        test: "every_operation_survives_a_crash_at_every_point_and_another_one_while_it_recovers",
+        variables: &[("PBX_LAB_MATRIX", "all")],
+        seeds: None,
+    },
     Proof {
         name: "small-fleets",
         shows: "whatever goes wrong in a fleet of one to four, every agent ends well, and the run can be repeated",
