@@ -50,7 +50,7 @@ mod tests {
         let page = write(&origin, &[(&PROOFS[0], counts)]);
         for part in [
             "- Commit: `78842aa`\n",
-            "## small-fleets\n",
+            &format!("## {}\n", PROOFS[0].name),
             "| 10,000 | seeds |\n",
             "| 7 | cells |\n",
         ] {
