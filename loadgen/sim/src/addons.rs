@@ -149,7 +149,14 @@ impl AddonsApi<'_> {
             is_deleting: object.deleting_since.is_some(),
             status: status(object, now, costs, obstacles),
         };
-        let is_there = |release: &&Release| addons.releases.contains(release);
+        let has_chart = |release: &Release| {
+            let mut charts = addons.objects.values();
+            charts.any(
+                |it| matches!(&it.body, Body::Chart { release: of, .. } if of.name == release.name),
+            )
+        };
+        let is_there =
+            |release: &&Release| addons.releases.contains(release) && !has_chart(release);
         let is_down = |it: &&DeploymentRef| !addons.is_available(it, now, costs, obstacles);
         AddonsSeen {
             objects: objects.map(seen).collect(),

@@ -360,9 +360,10 @@ impl SimHost {
             },
             Task::WriteSecrets(_) | Task::EmptyPlatform(_) => 2 * costs.api_call_ms,
             Task::LookAtAddons(_) => 5 * costs.api_call_ms,
-            Task::LetGoOfManifest(addon) => {
-                let is_new = !self.let_go.contains(addon) && self.first_manifest(addon).is_some();
-                costs.file_ms + u64::from(is_new) * costs.addons.manifests_pass_ms
+            Task::LetGoOfManifests(addons) => {
+                let mut held = addons.iter().filter(|it| !self.let_go.contains(*it));
+                let is_one_new = held.any(|addon| self.first_manifest(addon).is_some());
+                costs.file_ms + u64::from(is_one_new) * costs.addons.manifests_pass_ms
             }
             // Each for trial, and each in earnest.
             Task::ApplyAddon { objects, .. } => 2 * objects.len() as u64 * costs.api_call_ms,
@@ -642,9 +643,13 @@ impl SimHost {
                     restart_pending: self.restart_pending,
                 })
             }
-            Task::LetGoOfManifest(addon) => {
-                effects.next()?;
-                self.let_go.insert(addon.clone());
+            Task::LetGoOfManifests(addons) => {
+                for addon in addons {
+                    if self.first_manifest(addon).is_some() && !self.let_go.contains(addon) {
+                        effects.next()?;
+                        self.let_go.insert(addon.clone());
+                    }
+                }
                 Ok(Done::Plain)
             }
             Task::LookAtAddons(look) => {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use protocol::endpoint::{Authentication, Endpoint};
 use protocol::id::ReleaseVersion;
 use protocol::pbx::call::{AnswerBody, Reply, Request};
+use protocol::pbx::operation::Step;
 use protocol::problem::ProblemCode;
 use protocol::time::Timestamp;
 use serde_json::value::RawValue;
@@ -793,7 +794,16 @@ impl Agent {
                 self.converge
                     .performed(shared, document, &taken, step, result);
             }
-            Whose::Operation => self.operate.performed(shared, result),
+            Whose::Operation => {
+                if let Work::Operation {
+                    step: Step::WaitApi,
+                    ..
+                } = at_work.work
+                {
+                    self.converge.cluster_came_up(shared);
+                }
+                self.operate.performed(shared, result);
+            }
         }
     }
 

@@ -100,6 +100,7 @@ fn next_step(
     };
     match done {
         None => Next::Do(DocumentStep::WriteDropIns),
+        Some(DocumentStep::WriteDropIns) => Next::Do(DocumentStep::LetGoOfManifests),
         Some(_) if may_restart => Next::Do(DocumentStep::RestartK3s),
         Some(DocumentStep::Addons) => Next::Finished,
         Some(_) if !conditions.api_is_up => Next::WaitForApi,
@@ -222,21 +223,20 @@ impl Converge {
         let is_due = self.reapply_at <= shared.now.monotonic && shared.may_change_cluster();
         if self.force.is_none() && is_due && shared.journal.document.is_some() {
             self.force = Some(Force {
-                done: Some(DocumentStep::WriteDropIns),
+                done: Some(DocumentStep::LetGoOfManifests),
             });
         }
         let Some(taken) = shared.journal.document.clone() else {
             return;
         };
         self.look_for_window(shared, conditions, &taken);
+        while let Next::Do(step) = self.next_step(shared, conditions)
+            && self.has_nothing_for(step, shared, &taken)
+        {
+            self.force = Some(Force { done: Some(step) });
+        }
         let Some(force) = self.force else { return };
         match self.next_step(shared, conditions) {
-            Next::Do(DocumentStep::Addons) if !self.has_addons(shared, &taken) => {
-                let all = Force {
-                    done: Some(DocumentStep::Addons),
-                };
-                self.finish(shared, document, &taken, all);
-            }
             Next::Do(_) => {}
             Next::WaitForApi => {
                 let why = "the Kubernetes API is down; Secrets and add-ons wait for it".to_owned();
@@ -273,14 +273,34 @@ impl Converge {
         }
     }
 
-    /// Whether there is anything to do about add-ons: what the document has, or what was applied once.
-    fn has_addons(&mut self, shared: &Shared, taken: &TakenDocument) -> bool {
-        let has_some = (self.read(taken)).is_some_and(|desired| !desired.addons.is_empty())
-            || !shared.journal.addons.is_empty();
-        if !has_some {
-            self.addons.forget();
+    /// Whether a step has nothing to do: there are no add-ons, neither in the document nor among what was applied once.
+    fn has_nothing_for(
+        &mut self,
+        step: DocumentStep,
+        shared: &Shared,
+        taken: &TakenDocument,
+    ) -> bool {
+        let mut has_none = || (self.read(taken)).is_some_and(|desired| desired.addons.is_empty());
+        match step {
+            DocumentStep::WriteDropIns | DocumentStep::RestartK3s | DocumentStep::WriteSecrets => {
+                false
+            }
+            DocumentStep::LetGoOfManifests => has_none(),
+            DocumentStep::Addons => {
+                let has_none = shared.journal.addons.is_empty() && has_none();
+                if has_none {
+                    self.addons.forget();
+                }
+                has_none
+            }
         }
-        has_some
+    }
+
+    /// The cluster's data may be others than before, and its configuration with them: after a restore, or whatever else an
+    /// operation has waited for the API for.
+    pub(super) fn cluster_came_up(&mut self, shared: &Shared) {
+        self.addons.look_anew();
+        self.reapply_at = shared.now.monotonic;
     }
 
     fn read(&mut self, taken: &TakenDocument) -> Option<&DesiredState> {
@@ -315,6 +335,10 @@ impl Converge {
                     snapshot_retention: host.snapshot_retention,
                     ingress_mode: Some(host.ingress_mode.clone()).filter(is_known),
                 })
+            }
+            DocumentStep::LetGoOfManifests => {
+                let addons = self.read(&taken)?.addons.iter();
+                Task::LetGoOfManifests(addons.map(|addon| addon.name.clone()).collect())
             }
             DocumentStep::RestartK3s => Task::RestartK3s,
             DocumentStep::WriteSecrets => {
@@ -364,9 +388,10 @@ impl Converge {
             seen.restart_pending = *restart_pending;
         }
         let is_over = match step {
-            DocumentStep::WriteDropIns | DocumentStep::RestartK3s | DocumentStep::WriteSecrets => {
-                result.map(|_| true)
-            }
+            DocumentStep::WriteDropIns
+            | DocumentStep::LetGoOfManifests
+            | DocumentStep::RestartK3s
+            | DocumentStep::WriteSecrets => result.map(|_| true),
             DocumentStep::Addons => match read(&mut self.desired, taken) {
                 Some(desired) => self.addons.performed(shared, taken, desired, result),
                 None => Ok(true),
@@ -379,6 +404,7 @@ impl Converge {
                 match step {
                     DocumentStep::RestartK3s => restarted(shared),
                     DocumentStep::WriteDropIns
+                    | DocumentStep::LetGoOfManifests
                     | DocumentStep::WriteSecrets
                     | DocumentStep::Addons => {
                         let over = self.force.filter(|_| is_over);
@@ -412,10 +438,19 @@ impl Converge {
             Some(DocumentStep::Addons) => shared.facts.limits.reapply_interval_ms,
             None
             | Some(
-                DocumentStep::WriteDropIns | DocumentStep::RestartK3s | DocumentStep::WriteSecrets,
+                DocumentStep::WriteDropIns
+                | DocumentStep::LetGoOfManifests
+                | DocumentStep::RestartK3s
+                | DocumentStep::WriteSecrets,
             ) => 0,
         };
         self.reapply_at = shared.now.monotonic.plus_ms(wait_ms);
+        if !shared.journal.in_force
+            && !shared.may_change_cluster()
+            && let Some(desired) = read(&mut self.desired, taken)
+        {
+            Addons::learn(shared, taken, desired);
+        }
         if !shared.journal.in_force {
             let durable = shared.journal.change();
             durable.in_force = true;

@@ -51,9 +51,9 @@ pub enum Task {
     WriteDropIns(DropIns),
     /// Looks at the add-ons' objects, their releases and their health; changes nothing: [`Done::AddonsSeen`].
     LookAtAddons(Look),
-    /// Has k3s let go of an add-on's first-start manifest, if there is one: lays `pbx-<name>.yaml.skip` beside it, durably,
-    /// and ends once k3s has gone through its manifests after that (FILE-11).
-    LetGoOfManifest(AddonName),
+    /// Has k3s let go of the first-start manifests of add-ons, where there are any: lays `pbx-<name>.yaml.skip` beside each,
+    /// durably, and ends once k3s has gone through its manifests after the last was laid (FILE-11).
+    LetGoOfManifests(Vec<AddonName>),
     /// Applies all objects of an add-on, by server-side apply with force, refusing unknown members; all of them for trial
     /// first, so that what the API server refuses changes nothing: [`Done::AddonApplied`] (ADD-1, ADD-4).
     ApplyAddon {
@@ -312,7 +312,7 @@ impl Task {
             | Self::CheckHealth
             | Self::Commit { .. }
             | Self::LookAtAddons(_)
-            | Self::LetGoOfManifest(_)
+            | Self::LetGoOfManifests(_)
             | Self::ApplyAddon { .. }
             | Self::EmptyPlatform(_)
             | Self::DeleteAddon { .. } => limits.task_ms_max,
@@ -512,6 +512,8 @@ impl Done {
 pub enum DocumentStep {
     /// The host's configuration.
     WriteDropIns,
+    /// k3s lets go of the first-start manifests of the document's add-ons; on every server, since each has its own.
+    LetGoOfManifests,
     /// The restart of k3s that a drop-in needs, in the maintenance window.
     RestartK3s,
     /// The cluster's Secrets; the leader's alone.
@@ -534,6 +536,7 @@ impl fmt::Display for DocumentStep {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::WriteDropIns => "write_drop_ins",
+            Self::LetGoOfManifests => "let_go_of_manifests",
             Self::RestartK3s => "restart_k3s",
             Self::WriteSecrets => "write_secrets",
             Self::Addons => "addons",

@@ -116,7 +116,6 @@ impl World {
         let work = self.node.performed.drain(..).filter_map(|task| {
             Some(match &*task {
                 Task::LookAtAddons(_) => "look".to_owned(),
-                Task::LetGoOfManifest(addon) => format!("let go {addon}"),
                 Task::ApplyAddon { addon, objects } => format!("apply {addon} {}", ids(objects)),
                 Task::EmptyPlatform(object) => format!("empty {}", object.id),
                 Task::DeleteAddon { addon, objects } => {
@@ -158,27 +157,61 @@ fn signed_release(addons: Vec<AddonTemplate>) -> Arc<SignedManifest> {
     signed(&release(addons))
 }
 
-// rules SYNC-2, ADD-1, ADD-16, FILE-11: behind the Secrets, what is required first, and k3s lets go before the first apply.
+// rules SYNC-2, ADD-1, ADD-16: behind the Secrets, and what is required first.
 #[test]
 fn add_16_add_ons_are_applied_behind_the_secrets_in_the_order_of_what_they_require() {
     let mut world = World::enrolled();
     let release = signed_release(vec![addon("a", &["b"], &[]), addon("b", &[], &[])]);
     world.switch(1, &release, "a b");
-    assert_eq!(
-        world.work(),
-        [
-            "secrets",
-            "look",
-            "let go b",
-            "apply b b",
-            "let go a",
-            "apply a a"
-        ]
-    );
+    assert_eq!(world.work(), ["secrets", "look", "apply b b", "apply a a"]);
     assert!(world.disk.in_force);
     let report = world.sync().report().clone();
     assert_eq!(report.document.result, DocumentResult::Applied);
     assert_eq!(world.states(), ["a applied", "b applied"]);
+}
+
+// rule FILE-11: on every server, whether it leads or not, and before anything is applied.
+#[test]
+fn file_11_k3s_lets_go_of_first_start_manifests_before_an_add_on_is_applied() {
+    let release = signed_release(vec![addon("a", &[], &[]), addon("b", &[], &[])]);
+    for leader in [true, false] {
+        let mut world = World::enrolled();
+        world.node.shows.leader = leader;
+        world.node.holds = Some("LetGoOfManifests");
+        world.switch(1, &release, "a -b");
+        let (_, task, _) = world.node.held.as_ref().unwrap();
+        let Task::LetGoOfManifests(addons) = &**task else {
+            panic!("{task:?}");
+        };
+        assert_eq!(*addons, names(&["a", "b"]));
+        assert_eq!(world.work(), [""; 0], "nothing before");
+        world.release_well();
+        assert!(world.disk.in_force);
+        assert_eq!(world.work().is_empty(), !leader);
+    }
+}
+
+// rules ADD-5, SYNC-6: an agent that does not lead records by name what the leader applies, to delete it when it leads.
+#[test]
+fn add_5_a_follower_knows_what_the_leader_applies() {
+    let mut world = World::enrolled();
+    world.node.shows.leader = false;
+    world.switch(1, &signed_release(vec![addon("a", &[], &[])]), "a");
+    let mut leader = World::enrolled();
+    leader.switch(1, &signed_release(vec![addon("a", &[], &[])]), "a");
+    world.node.addons = leader.node.addons;
+    // The next document does not even have it, nor does its release.
+    let mut second = release(vec![]);
+    second.version = "2026.12.1".parse().unwrap();
+    world.give(2, &signed(&second), |desired| {
+        desired.release = "2026.12.1".parse().unwrap();
+    });
+    world.node.shows = healthy();
+    world.states();
+    assert_eq!(
+        world.work(),
+        ["secrets", "look", "delete a HelmChart kube-system/a"]
+    );
 }
 
 // rule SYNC-3: every ten minutes; what is as it should be is looked at and left, what a hand has changed is applied again.
@@ -275,6 +308,27 @@ fn add_5_what_is_switched_off_is_deleted_and_nothing_else() {
     assert_eq!(world.states(), ["a removed", "b applied"]);
 }
 
+// rules ADD-5, SYNC-6: what another server's agent has applied while that led is known by the template's names, and goes.
+#[test]
+fn add_5_what_another_leader_has_applied_is_deleted_as_well() {
+    let mut other = World::enrolled();
+    let release = signed_release(vec![addon("a", &[], &[])]);
+    other.switch(1, &release, "a");
+    let mut world = World::enrolled();
+    world.node.addons = other.node.addons;
+    let mut mine = world.node.addons.find("HelmChart/a").unwrap().clone();
+    mine.id = "HelmChart/mine".parse().unwrap();
+    world.node.addons.seen.objects.push(mine);
+    world.switch(2, &release, "-a");
+    assert_eq!(
+        world.work(),
+        ["secrets", "look", "delete a HelmChart kube-system/a"]
+    );
+    world.states();
+    assert_eq!(world.states(), ["a removed"]);
+    assert!(world.node.addons.find("HelmChart/mine").is_some());
+}
+
 // rule ADD-5: an add-on that the document does not have is off; it is reported until it is gone.
 #[test]
 fn add_5_what_the_document_does_not_have_is_deleted() {
@@ -324,17 +378,7 @@ fn add_6_a_failed_apply_is_tried_again_and_holds_up_no_other() {
     world.node.failures = vec![("ApplyAddon", failure("422: spec.chrt: field not declared"))];
     let release = signed_release(vec![addon("a", &[], &[]), addon("b", &[], &[])]);
     world.switch(1, &release, "a b");
-    assert_eq!(
-        world.work(),
-        [
-            "secrets",
-            "look",
-            "let go a",
-            "apply a a",
-            "let go b",
-            "apply b b"
-        ]
-    );
+    assert_eq!(world.work(), ["secrets", "look", "apply a a", "apply b b"]);
     assert!(world.disk.in_force);
     let failed = "a failed: 422: spec.chrt: field not declared";
     assert_eq!(world.states(), [failed, "b applied"]);
@@ -352,7 +396,7 @@ fn add_12_the_cluster_is_configured_at_every_cycle_until_the_health_check_passes
         addon("b", &["a"], &[]),
     ]);
     world.switch(1, &release, "a b");
-    assert_eq!(world.work(), ["secrets", "look", "let go a", "apply a a"]);
+    assert_eq!(world.work(), ["secrets", "look", "apply a a"]);
     let states = world.states();
     assert_eq!(
         states,
@@ -388,7 +432,7 @@ fn add_12_the_cluster_is_configured_at_every_cycle_until_the_health_check_passes
     world.work();
     world.node.addons.seen.unavailable.clear();
     world.states();
-    assert_eq!(world.work(), ["secrets", "look", "let go b", "apply b b"]);
+    assert_eq!(world.work(), ["secrets", "look", "apply b b"]);
     assert_eq!(world.states(), ["a applied", "b applied"]);
     world.work();
     world.states();
@@ -495,7 +539,7 @@ fn sync_6_add_ons_are_the_leaders() {
     world.node.no_other_is_left();
     world.states();
     world.states();
-    assert_eq!(world.work(), ["secrets", "look", "let go a", "apply a a"]);
+    assert_eq!(world.work(), ["secrets", "look", "apply a a"]);
     assert_eq!(world.states(), ["a applied"]);
     world.node.another_leads();
     world.states();

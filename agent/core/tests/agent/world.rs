@@ -885,7 +885,7 @@ pub(crate) fn name(task: &Task) -> &'static str {
         Task::WriteSecrets(_) => "WriteSecrets",
         Task::WriteDropIns(_) => "WriteDropIns",
         Task::LookAtAddons(_) => "LookAtAddons",
-        Task::LetGoOfManifest(_) => "LetGoOfManifest",
+        Task::LetGoOfManifests(_) => "LetGoOfManifests",
         Task::ApplyAddon { .. } => "ApplyAddon",
         Task::EmptyPlatform(_) => "EmptyPlatform",
         Task::DeleteAddon { .. } => "DeleteAddon",

@@ -22,7 +22,7 @@ use protocol::hash::Sha256Hex;
 use protocol::id::{ClusterId, Generation, NodeName, OperationId};
 use protocol::pbx::call::{Reply, Request};
 use protocol::pbx::operation::{Consent, EventState, OperationKind, SnapshotSaveResult};
-use protocol::pbx::sync::UnitState;
+use protocol::pbx::sync::{AddonReport, UnitState};
 use protocol::seal::SealingSecretKey;
 use protocol::sign::VerifyingKey;
 use protocol::time::Timestamp;
@@ -30,6 +30,8 @@ use protocol::verified::ReleaseKeys;
 use record::result::RefereeReport;
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
+
+use crate::addons::{self, Wanted};
 
 pub(crate) const MINUTE_MS: u64 = 60_000;
 
@@ -42,6 +44,8 @@ pub(crate) struct Lab {
     nodes: Vec<NodeName>,
     pub(crate) generation: Generation,
     documents: u32,
+    /// The add-ons of that document.
+    pub(crate) wanted: Wanted,
     /// When the document of that generation was set.
     set_at: Monotonic,
     modelled_ms: u64,
@@ -63,6 +67,8 @@ impl Lab {
         let modelled_ms = longest.max().unwrap_or(0);
         publish(&portal);
         let mut simulation = Simulation::new(settings, portal);
+        let release = serde_json::to_vec(&addons::release()).unwrap();
+        simulation.control().publish_release(&release).unwrap();
         let mut clusters: Vec<ClusterId> = Vec::new();
         let mut names: Vec<NodeName> = Vec::new();
         for nodes in populations {
@@ -93,6 +99,7 @@ impl Lab {
             nodes: names,
             generation: Generation(0),
             documents: 0,
+            wanted: Wanted::default(),
             set_at: Monotonic::default(),
             modelled_ms,
             referees,
@@ -140,13 +147,39 @@ impl Lab {
     pub(crate) fn set_document(&mut self) {
         self.set_at = self.simulation.now();
         self.documents += 1;
+        let seed = self.simulation.settings().seed;
+        self.wanted = Wanted::of(seed, self.documents);
         for cluster in &self.clusters {
             let (set, _) = self
                 .simulation
                 .control()
-                .set_desired(cluster, document(self.documents))
+                .set_desired(cluster, document(self.documents, &self.wanted))
                 .unwrap();
             self.generation = set.generation;
+        }
+    }
+
+    /// Every cluster gets a last document, with add-ons that can all be had.
+    pub(crate) fn set_last_document(&mut self) {
+        self.documents += addons::LAST;
+        self.set_document();
+    }
+
+    /// Nobody does any more.
+    pub(crate) fn leave_alone(&self) {
+        for id in &self.clusters {
+            let cluster = self.simulation.cluster(id).unwrap();
+            addons::leave_alone(&mut cluster.lock().unwrap());
+        }
+    }
+
+    /// Somebody lays hands on the add-ons of every cluster whose API answers.
+    pub(crate) fn meddle(&self, number: u64) {
+        let now = self.simulation.now();
+        for id in &self.clusters {
+            let cluster = self.simulation.cluster(id).unwrap();
+            let mut cluster = cluster.lock().unwrap();
+            addons::meddle(&mut cluster, number, now);
         }
     }
 
@@ -335,9 +368,9 @@ const CANARIES: [&str; 6] = [
 
 /// The example of the protocol, with four secrets. Each has another drop-in, so that k3s is to be restarted in the window;
 /// that is open from the 17th to the 57th minute of a run, on a Monday.
-fn document(number: u32) -> DesiredInput {
+fn document(number: u32, wanted: &Wanted) -> DesiredInput {
     serde_json::from_value(json!({
-        "release": "2026.11.1",
+        "release": wanted.release,
         "agent_version": "1.4.0",
         "host": {"snapshot_schedule": "0 */6 * * *", "snapshot_retention": 13 + number, "ingress_mode": "bundled"},
         "maintenance_window": {
@@ -348,10 +381,7 @@ fn document(number: u32) -> DesiredInput {
             "s3": {"endpoint": "https://fsn1.example", "region": "fsn1", "bucket": "snapshots", "folder": "lab",
                    "access_key": "canary-s3-access-key", "secret_key": "canary-s3-secret-key"},
         },
-        "addons": [
-            {"name": "cert-manager", "enabled": true, "options": {"replicas": 2},
-             "secret_options": {"acme_key": "canary-acme-key"}},
-        ],
+        "addons": wanted.specs(),
     }))
     .unwrap()
 }
@@ -367,6 +397,8 @@ pub(crate) struct Eyes {
     pub(crate) most_calls: usize,
     /// What the agent said of itself last.
     pub(crate) last_report: String,
+    /// And of its add-ons; none while it does not lead.
+    pub(crate) last_addons: Option<Vec<AddonReport>>,
     pub(crate) k3s_is_stopped: bool,
     /// It has said in this start that it sends nothing any more; its disk may not say so yet.
     pub(crate) has_given_up: bool,
@@ -384,6 +416,7 @@ impl Eyes {
             lately: VecDeque::new(),
             most_calls: 0,
             last_report: String::new(),
+            last_addons: None,
             k3s_is_stopped: false,
             has_given_up: false,
             seat,
@@ -416,6 +449,7 @@ impl Watch<Agent> for Eyes {
         if let Action::Call(_, call) = action {
             if let Request::Sync(report) = &call.request {
                 self.last_report = format!("{report:?}");
+                self.last_addons = report.leader.then(|| report.addons.clone());
                 self.k3s_is_stopped = report.k3s.unit == UnitState::Inactive;
             }
             self.calls += 1;

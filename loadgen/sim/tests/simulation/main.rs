@@ -5,6 +5,7 @@
     reason = "a test that unwraps fails with the line that was wrong"
 )]
 
+mod addons;
 mod lab;
 mod leaders;
 mod mixed;

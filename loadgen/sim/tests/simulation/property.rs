@@ -51,6 +51,8 @@ fn live_through(seed: u64, wire: Wire) -> Lab {
     let at = |lab: &mut Lab, minute| lab.run_until_minute(minute).unwrap();
     at(&mut lab, 2 + seed % 3);
     lab.set_document();
+    at(&mut lab, 5);
+    lab.meddle(seed);
     at(&mut lab, 6);
     lab.operate(OperationKind::SnapshotSave, |_, _| {
         Some(json!({"name": "nightly"}))
@@ -59,9 +61,15 @@ fn live_through(seed: u64, wire: Wire) -> Lab {
     lab.operate(OperationKind::AgentRotateKey, |_, _| Some(json!({})));
     at(&mut lab, 16);
     lab.operate(OperationKind::ClusterRestore, restore_params);
+    at(&mut lab, 14);
+    lab.set_document();
+    at(&mut lab, 16);
+    lab.meddle(seed + 1);
     at(&mut lab, 24);
     lab.set_document();
     lab.operate(OperationKind::AgentRotateKey, |_, _| Some(json!({})));
+    at(&mut lab, 28);
+    lab.meddle(seed + 2);
     at(&mut lab, 30);
     lab.operate_other_kinds(seed);
     lab.operate(OperationKind::SnapshotSave, |_, _| {
@@ -91,7 +99,8 @@ pub(crate) fn come_to_peace(lab: &mut Lab) {
             lab.simulation.crash(member);
         }
     }
-    lab.set_document();
+    lab.leave_alone();
+    lab.set_last_document();
     lab.operate(OperationKind::ClusterRestore, |lab, cluster| {
         let mut members = lab.members_of(cluster);
         let has_failed = members.any(|member| lab.restore_has_failed(member));
@@ -195,6 +204,7 @@ fn ends_well(lab: &Lab, member: usize, durable: &Durable) {
     );
     let operation = &durable.operation;
     assert!(operation.is_none(), "{member} still works: {operation:?}");
+    addons_end_well(lab, member);
     // The result of an operation whose first events a portal has not taken is asked for again and again, in vain.
     let mut troubles = lab.simulation.troubles(member).keys();
     let outbox = &durable.outbox;
@@ -202,6 +212,29 @@ fn ends_well(lab: &Lab, member: usize, durable: &Durable) {
         outbox.is_empty() || troubles.any(|trouble| may_end_an_event(*trouble)),
         "{member} still has events: {outbox:?}"
     );
+}
+
+/// Its add-ons are what the last document wants, in its report and in the cluster.
+fn addons_end_well(lab: &Lab, member: usize) {
+    let seen = lab.simulation.watch(member);
+    let Some(reported) = &seen.last_addons else {
+        return;
+    };
+    let said = reported.iter().map(|addon| match &addon.message {
+        Some(message) => format!("{} {}: {message}", addon.name, addon.state),
+        None => format!("{} {}", addon.name, addon.state),
+    });
+    let said: Vec<String> = said.collect();
+    let cluster = lab.simulation.cluster(&seen.cluster).unwrap();
+    let mut cluster = cluster.lock().unwrap();
+    if let Ok(api) = cluster.addons() {
+        let applications = api.applications();
+        let there: BTreeSet<String> = api.objects().map(|id| id.clone().into()).collect();
+        let wanted = lab.wanted.states(&there, &applications);
+        assert_eq!(said, wanted, "{member}");
+        lab.wanted
+            .check_objects(&there, &applications, &seen.cluster);
+    }
 }
 
 /// Whether an agent may take this as the end of its enrollment (ENR-7, ENR-8, ANS-2).
@@ -399,7 +432,7 @@ fn sync_5_k3s_is_restarted_for_a_drop_in_once_the_window_is_open() {
     // The window opens in the 17th minute.
     for (minute, pending) in [
         (16, "restart_pending: true"),
-        (19, "restart_pending: false"),
+        (22, "restart_pending: false"),
     ] {
         lab.run_until_minute(minute).unwrap();
         for member in 0..3 {

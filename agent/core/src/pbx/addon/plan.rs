@@ -71,6 +71,30 @@ impl Addons {
         self.round = None;
     }
 
+    /// A document is in force at an agent that does not lead: another applies its add-ons, and this one records by name what
+    /// that will be, so that it can delete it should it lead one day.
+    pub(in crate::pbx) fn learn(
+        shared: &mut Shared,
+        taken: &TakenDocument,
+        desired: &DesiredState,
+    ) {
+        let mut round = Round::default();
+        round.begin(shared, taken, desired);
+        for name in std::mem::take(&mut round.names) {
+            if is_on(desired, &name)
+                && let Ok(objects) = round.rendered(shared, desired, &name)
+            {
+                round.objects = objects;
+                round.intend(shared, desired, &name);
+            }
+        }
+    }
+
+    /// The cluster's data may be others than before: after a restore.
+    pub(in crate::pbx) fn look_anew(&mut self) {
+        self.settled = None;
+    }
+
     /// This agent does not lead: others know how the add-ons are (SYNC-6).
     pub(in crate::pbx) fn forget(&mut self) {
         *self = Self::default();
@@ -82,7 +106,6 @@ impl Addons {
         let round = self.round.get_or_insert_default();
         match &round.at {
             At::Look => Task::LookAtAddons(look(&shared.journal.addons)),
-            At::LetGo(name) => Task::LetGoOfManifest(name.clone()),
             At::Apply(name) => Task::ApplyAddon {
                 addon: name.clone(),
                 objects: round.objects.clone(),
@@ -185,7 +208,6 @@ struct Round {
 enum At {
     #[default]
     Look,
-    LetGo(AddonName),
     Apply(AddonName),
     EmptyPlatform(Object),
     Delete(AddonName, Vec<Doomed>),
@@ -235,11 +257,6 @@ impl Round {
                 });
             }
             (At::Look, Err(failure)) => return Came::NotSeen(failure),
-            (At::LetGo(name), Ok(Done::Plain)) => {
-                kept(shared, &name).is_taken_over = true;
-                self.at = At::Apply(name);
-                return Came::Acted;
-            }
             (At::Apply(name), Ok(Done::AddonApplied(applied)))
                 if applied.len() == self.objects.len() =>
             {
@@ -330,6 +347,7 @@ impl Round {
             return true;
         }
         while let Some(name) = self.names.get(self.next).cloned() {
+            self.adopt(shared, desired, &name);
             let mut form = Form::Unknown;
             loop {
                 let mut facts = self.facts(shared, desired, &name, form);
@@ -351,11 +369,8 @@ impl Round {
                         return true;
                     }
                     Act::Apply => {
-                        let is_taken_over = self.intend(shared, desired, &name);
-                        self.at = match is_taken_over {
-                            true => At::Apply(name),
-                            false => At::LetGo(name),
-                        };
+                        self.intend(shared, desired, &name);
+                        self.at = At::Apply(name);
                         return true;
                     }
                     Act::EmptyPlatform => {
@@ -733,8 +748,37 @@ impl Round {
             })
     }
 
-    /// Records by name what is about to be applied; whether k3s has let go of the add-on's first-start manifest.
-    fn intend(&self, shared: &mut Shared, desired: &DesiredState, name: &AddonName) -> bool {
+    /// What has an add-on's labels and the name of one of its template's objects is this add-on's, too, whoever has applied it:
+    /// the agent of another server that led before (SYNC-6). It is recorded by name, as if it had been applied here.
+    fn adopt(&self, shared: &mut Shared, desired: &DesiredState, name: &AddonName) {
+        let is_known = |id: &ObjectId| {
+            self.objects_of(shared, name)
+                .any(|(seen, _)| seen.id == *id)
+        };
+        let labelled = self
+            .seen
+            .objects
+            .iter()
+            .filter(|it| it.addon == name.as_str());
+        let strangers: Vec<&ObjectId> = (labelled.map(|seen| &seen.id))
+            .filter(|id| !is_known(id))
+            .collect();
+        if strangers.is_empty() {
+            return;
+        }
+        let objects = self.rendered(shared, desired, name).unwrap_or_default();
+        for object in objects.iter().filter(|it| strangers.contains(&&it.id)) {
+            kept(shared, name).objects.push(KeptObject {
+                id: object.id.clone(),
+                form: None,
+                release_namespace: object.release_namespace().map(str::to_owned),
+                was_deployed: false,
+            });
+        }
+    }
+
+    /// Records by name what is about to be applied.
+    fn intend(&self, shared: &mut Shared, desired: &DesiredState, name: &AddonName) {
         let deployments = self.template(name).and_then(|it| it.health.as_ref());
         let deployments = deployments.map_or_else(Vec::new, |health| health.deployments.clone());
         let deployed: Vec<ObjectId> = (self.objects_of(shared, name))
@@ -780,7 +824,6 @@ impl Round {
                 None => break,
             }
         }
-        kept.is_taken_over
     }
 
     /// What is kept of add-ons is bounded: the oldest is forgotten that the document does not have and the cluster neither.
@@ -851,7 +894,6 @@ fn kept<'a>(shared: &'a mut Shared, name: &AddonName) -> &'a mut KeptAddon {
     let at = at.unwrap_or_else(|| {
         addons.push(KeptAddon {
             name: name.clone(),
-            is_taken_over: false,
             objects: Vec::new(),
             deployments: Vec::new(),
         });

@@ -36,7 +36,7 @@ pub struct Release {
 pub struct AddonsSeen {
     /// All objects of ADD-2's kinds with the label `pbx.io/managed=true` (ADD-3), by name.
     pub objects: Vec<SeenObject>,
-    /// Those of the releases asked for that have a release Secret of Helm's.
+    /// Those of the releases asked for that have a release Secret of Helm's and no HelmChart any more, of whoever's.
     pub releases: Vec<Release>,
     /// Those of the Deployments asked for that are not available, or whose status is older than their spec.
     pub unavailable: Vec<DeploymentRef>,
@@ -100,9 +100,6 @@ pub struct AppliedObject {
 pub struct KeptAddon {
     /// The add-on.
     pub name: AddonName,
-    /// k3s has let go of its first-start manifest (FILE-11).
-    #[serde(default)]
-    pub is_taken_over: bool,
     /// Its objects, on disk before they are applied first.
     #[serde(default)]
     pub objects: Vec<KeptObject>,
