@@ -33,7 +33,8 @@ pub(super) struct Converge {
     /// The taken document as it was read, from its first task until it is in force: reading is the dearest thing that an
     /// agent does, and what was read is as large as the rest of it.
     desired: Option<Box<DesiredState>>,
-    addons: Addons,
+    /// None before there were any, and while another leads, who knows how they are (SYNC-6).
+    addons: Option<Box<Addons>>,
     /// A drop-in that waits for the window.
     waiting: Option<Box<Waiting>>,
     /// When the cluster's configuration is to be applied again (SYNC-3).
@@ -122,7 +123,7 @@ impl Converge {
                 Some(Force { done: None })
             },
             desired: None,
-            addons: Addons::default(),
+            addons: None,
             waiting: None,
             reapply_at: shared.now.monotonic,
             retry: Backoff::default(),
@@ -137,7 +138,9 @@ impl Converge {
         self.force = Some(Force { done: None });
         self.desired = None;
         self.waiting = None;
-        self.addons.begin();
+        if let Some(addons) = &mut self.addons {
+            addons.begin();
+        }
     }
 
     /// A cycle begins: the node was looked at. Who does not lead knows nothing of the add-ons and will write everything as
@@ -146,16 +149,17 @@ impl Converge {
     pub(super) fn cycle_begins(&mut self, shared: &Shared) {
         let may_change = shared.may_change_cluster();
         if !may_change {
-            self.addons.forget();
+            self.addons = None;
         }
-        if !may_change || self.addons.wants_every_cycle() {
+        let wants_it = (self.addons.as_deref()).is_some_and(Addons::wants_every_cycle);
+        if !may_change || wants_it {
             self.reapply_at = shared.now.monotonic;
         }
     }
 
     /// What a report says of the add-ons.
     pub(super) fn addon_reports(&self) -> &[AddonReport] {
-        self.addons.reports()
+        self.addons.as_deref().map_or(&[], Addons::reports)
     }
 
     /// Whether nothing is to be done for the taken document.
@@ -289,7 +293,7 @@ impl Converge {
             DocumentStep::Addons => {
                 let has_none = shared.journal.addons.is_empty() && has_none();
                 if has_none {
-                    self.addons.forget();
+                    self.addons = None;
                 }
                 has_none
             }
@@ -299,7 +303,9 @@ impl Converge {
     /// The cluster's data may be others than before, and its configuration with them: after a restore, or whatever else an
     /// operation has waited for the API for.
     pub(super) fn cluster_came_up(&mut self, shared: &Shared) {
-        self.addons.look_anew();
+        if let Some(addons) = &mut self.addons {
+            addons.look_anew();
+        }
         self.reapply_at = shared.now.monotonic;
     }
 
@@ -347,7 +353,7 @@ impl Converge {
             }
             // What will be applied is on disk by name before it is.
             DocumentStep::Addons if !shared.journal.is_settled() => return None,
-            DocumentStep::Addons => self.addons.task(shared),
+            DocumentStep::Addons => self.addons.get_or_insert_default().task(shared),
         };
         let work = Work::Document {
             generation: taken.generation,
@@ -392,9 +398,9 @@ impl Converge {
             | DocumentStep::LetGoOfManifests
             | DocumentStep::RestartK3s
             | DocumentStep::WriteSecrets => result.map(|_| true),
-            DocumentStep::Addons => match read(&mut self.desired, taken) {
-                Some(desired) => self.addons.performed(shared, taken, desired, result),
-                None => Ok(true),
+            DocumentStep::Addons => match (&mut self.addons, read(&mut self.desired, taken)) {
+                (Some(addons), Some(desired)) => addons.performed(shared, taken, desired, result),
+                (None, _) | (_, None) => Ok(true),
             },
         };
         match is_over {

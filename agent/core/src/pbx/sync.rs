@@ -34,7 +34,7 @@ pub(super) struct Sync {
     is_ready: bool,
     pub(super) tries: Tries,
     /// What the portal refused again and again, for the next report (ANS-2).
-    last_error: Option<LastError>,
+    last_error: Option<Box<LastError>>,
 }
 
 /// What the other lanes put into a report.
@@ -112,7 +112,7 @@ impl Sync {
                 report.operation = operation;
                 report.clock_offset_ms = shared.clock_offset_ms;
                 report.keys_created_at = keys_created_at;
-                report.last_error.clone_from(&self.last_error);
+                report.last_error = self.last_error.as_deref().cloned();
                 report.problems = problems;
             }
             None => {
@@ -135,7 +135,7 @@ impl Sync {
                     restart_pending: seen.restart_pending,
                     clock_offset_ms: shared.clock_offset_ms,
                     keys_created_at,
-                    last_error: self.last_error.clone(),
+                    last_error: self.last_error.as_deref().cloned(),
                     problems,
                 }));
             }
@@ -167,10 +167,10 @@ impl Sync {
         self.is_ready = !refused.is_final();
         if refused.is_final() {
             let before = self.last_error.take().map_or(0, |last| last.count);
-            self.last_error = Some(LastError {
+            self.last_error = Some(Box::new(LastError {
                 code: refused.code,
                 count: before.saturating_add(refused.times),
-            });
+            }));
         }
         self.due = shared.now.monotonic;
     }

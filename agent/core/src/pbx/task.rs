@@ -526,7 +526,7 @@ impl DocumentStep {
     /// Whether it changes the cluster's configuration, which is the leader's alone (SYNC-6).
     pub fn changes_cluster(self) -> bool {
         match self {
-            Self::WriteDropIns | Self::RestartK3s => false,
+            Self::WriteDropIns | Self::LetGoOfManifests | Self::RestartK3s => false,
             Self::WriteSecrets | Self::Addons => true,
         }
     }

@@ -95,11 +95,6 @@ impl Addons {
         self.settled = None;
     }
 
-    /// This agent does not lead: others know how the add-ons are (SYNC-6).
-    pub(in crate::pbx) fn forget(&mut self) {
-        *self = Self::default();
-    }
-
     /// The host's task that is next in the round, which begins with the first. It may be handed out once all that is known
     /// is on disk.
     pub(in crate::pbx) fn task(&mut self, shared: &Shared) -> Task {
