@@ -81,6 +81,8 @@ struct SimObject {
     uid: u64,
     is_managed: bool,
     addon: String,
+    /// An agent has applied it.
+    is_applied: bool,
     fingerprint: Fingerprint,
     changed_at: Monotonic,
     deleting_since: Option<Monotonic>,
@@ -144,6 +146,7 @@ impl AddonsApi<'_> {
         let seen = |(id, object): (&ObjectId, &SimObject)| SeenObject {
             id: id.clone(),
             addon: object.addon.clone(),
+            is_applied: object.is_applied,
             uid: uid(object.uid),
             fingerprint: object.fingerprint,
             is_deleting: object.deleting_since.is_some(),
@@ -183,7 +186,7 @@ impl AddonsApi<'_> {
         let is_managed = label(MANAGED_LABEL.0) == Some(MANAGED_LABEL.1);
         let addon = label(ADDON_LABEL).unwrap_or_default().to_owned();
         let there = self.write(&object.id, fingerprint, body(object), now);
-        (there.is_managed, there.addon) = (is_managed, addon);
+        (there.is_managed, there.addon, there.is_applied) = (is_managed, addon, true);
         AppliedObject {
             uid: uid(there.uid),
             fingerprint,
@@ -227,6 +230,7 @@ impl AddonsApi<'_> {
                 uid: *uids,
                 is_managed: false,
                 addon: String::new(),
+                is_applied: false,
                 fingerprint,
                 changed_at: now,
                 deleting_since: None,
@@ -376,12 +380,13 @@ fn uid(number: u64) -> Uid {
 fn status(object: &SimObject, now: Monotonic, costs: &AddonCosts, obstacles: &Obstacles) -> Status {
     match &object.body {
         Body::Plain => Status::None,
-        Body::Chart { chart, .. } => {
+        Body::Chart { chart, release } => {
             let is_over = object.changed_at.plus_ms(costs.install_ms) <= now;
             let is_broken = obstacles.broken_charts.contains(chart);
             Status::Chart {
                 is_deployed: is_over && !is_broken,
                 failed: (is_over && is_broken).then(|| format!("the job of {chart} failed")),
+                namespace: release.namespace.clone(),
             }
         }
         Body::Platform { is_empty } => {

@@ -451,12 +451,6 @@ impl Converge {
             ) => 0,
         };
         self.reapply_at = shared.now.monotonic.plus_ms(wait_ms);
-        if !shared.journal.in_force
-            && !shared.may_change_cluster()
-            && let Some(desired) = read(&mut self.desired, taken)
-        {
-            Addons::learn(shared, taken, desired);
-        }
         if !shared.journal.in_force {
             let durable = shared.journal.change();
             durable.in_force = true;

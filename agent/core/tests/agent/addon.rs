@@ -197,28 +197,6 @@ fn file_11_k3s_lets_go_of_first_start_manifests_before_an_add_on_is_applied() {
     }
 }
 
-// rules ADD-5, SYNC-6: an agent that does not lead records by name what the leader applies, to delete it when it leads.
-#[test]
-fn add_5_a_follower_knows_what_the_leader_applies() {
-    let mut world = crate::lead::looking();
-    world.node.another_leads();
-    world.switch(1, &signed_release(vec![addon("a", &[], &[])]), "a");
-    let mut leader = World::enrolled();
-    leader.switch(1, &signed_release(vec![addon("a", &[], &[])]), "a");
-    world.node.addons = leader.node.addons;
-    // The next document does not even have it, nor does its release.
-    let mut second = release(vec![]);
-    second.version = "2026.12.1".parse().unwrap();
-    world.give(2, &signed(&second), |desired| {
-        desired.release = "2026.12.1".parse().unwrap();
-    });
-    world.node.no_other_is_left();
-    world.states();
-    world.states();
-    let work = world.work();
-    assert_eq!(work[2], "delete a HelmChart kube-system/a", "{work:?}");
-}
-
 // rule SYNC-3: every ten minutes; what is as it should be is looked at and left, what a hand has changed is applied again.
 #[test]
 fn sync_3_a_change_by_hand_is_overwritten_and_nothing_else_is_written() {
@@ -268,6 +246,7 @@ fn add_5_what_is_switched_off_is_deleted_and_nothing_else() {
     let mut foreign = world.node.addons.find("HelmChart/a").unwrap().clone();
     foreign.id = "HelmChart/mine".parse().unwrap();
     foreign.uid = Uid("mine".into());
+    foreign.is_applied = false;
     world.node.addons.seen.objects.push(foreign);
     world.node.addons.charts_wait = true;
     world.switch(2, &release, "-a b");
@@ -313,7 +292,8 @@ fn add_5_what_is_switched_off_is_deleted_and_nothing_else() {
     assert_eq!(world.states(), ["a removed", "b applied"]);
 }
 
-// rules ADD-5, SYNC-6: what another server's agent has applied while that led is known by the template's names, and goes.
+// rules ADD-5, SYNC-6: what another server's agent has applied while that led goes, too, even if the document does not have it
+// any more, nor the release. What has the labels and was applied by nobody of ours stays.
 #[test]
 fn add_5_what_another_leader_has_applied_is_deleted_as_well() {
     let mut other = World::enrolled();
@@ -323,14 +303,20 @@ fn add_5_what_another_leader_has_applied_is_deleted_as_well() {
     world.node.addons = other.node.addons;
     let mut mine = world.node.addons.find("HelmChart/a").unwrap().clone();
     mine.id = "HelmChart/mine".parse().unwrap();
+    mine.is_applied = false;
     world.node.addons.seen.objects.push(mine);
-    world.switch(2, &release, "-a");
+    world.switch(2, &signed_release(vec![addon("b", &[], &[])]), "-b");
     assert_eq!(
         world.work(),
-        ["secrets", "look", "delete a HelmChart kube-system/a"]
+        [
+            "secrets",
+            "look",
+            "delete a HelmChart kube-system/a",
+            "look"
+        ]
     );
     world.states();
-    assert_eq!(world.states(), ["a removed"]);
+    assert_eq!(world.states(), ["b removed"]);
     assert!(world.node.addons.find("HelmChart/mine").is_some());
 }
 
@@ -424,6 +410,7 @@ fn add_12_the_cluster_is_configured_at_every_cycle_until_the_health_check_passes
         world.node.addons.find("HelmChart/a").unwrap().status = Status::Chart {
             is_deployed: true,
             failed: None,
+            namespace: "a".to_owned(),
         };
     };
     deployed(&mut world);
@@ -634,6 +621,7 @@ fn a_chart_that_fails_is_never_installed_anew_once_it_has_run() {
     world.node.addons.find("HelmChart/a").unwrap().status = Status::Chart {
         is_deployed: true,
         failed: None,
+        namespace: "a".to_owned(),
     };
     world.ten_minutes();
     assert_eq!(policy(&world), "abort");
@@ -648,6 +636,7 @@ fn a_chart_that_fails_is_never_installed_anew_once_it_has_run() {
     world.node.addons.find("HelmChart/a").unwrap().status = Status::Chart {
         is_deployed: false,
         failed: Some("job failed".to_owned()),
+        namespace: "a".to_owned(),
     };
     world.ten_minutes();
     assert_eq!(

@@ -200,6 +200,7 @@ impl Addons {
             Content::Spec(_) if object.id.kind() == ObjectKind::HelmChart => Status::Chart {
                 is_deployed: !self.charts_wait,
                 failed: None,
+                namespace: object.release_namespace().unwrap().to_owned(),
             },
             _ => Status::None,
         };
@@ -226,6 +227,7 @@ impl Addons {
                     addon: object.labels["pbx.io/addon"].clone(),
                     uid: uid.clone(),
                     fingerprint,
+                    is_applied: true,
                     is_deleting: false,
                     status,
                 });

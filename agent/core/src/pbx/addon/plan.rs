@@ -71,25 +71,6 @@ impl Addons {
         self.round = None;
     }
 
-    /// A document is in force at an agent that does not lead: another applies its add-ons, and this one records by name what
-    /// that will be, so that it can delete it should it lead one day.
-    pub(in crate::pbx) fn learn(
-        shared: &mut Shared,
-        taken: &TakenDocument,
-        desired: &DesiredState,
-    ) {
-        let mut round = Round::default();
-        round.begin(shared, taken, desired);
-        for name in std::mem::take(&mut round.names) {
-            if is_on(desired, &name)
-                && let Ok(objects) = round.rendered(shared, desired, &name)
-            {
-                round.objects = objects;
-                round.intend(shared, desired, &name);
-            }
-        }
-    }
-
     /// The cluster's data may be others than before: after a restore.
     pub(in crate::pbx) fn look_anew(&mut self) {
         self.settled = None;
@@ -296,14 +277,38 @@ impl Round {
         self.applied.insert(name.clone());
     }
 
+    /// What has the labels of an add-on and was applied by an agent is that add-on's, also where another server's agent has
+    /// done it that led before (SYNC-6). It is recorded by name, as if it had been applied here.
+    fn adopt(&self, shared: &mut Shared) {
+        for seen in self.seen.objects.iter().filter(|seen| seen.is_applied) {
+            let Ok(name) = AddonName::new(&seen.addon) else {
+                continue;
+            };
+            // One that is known stays whose it is, whatever a hand has made of its label.
+            let mut known = shared.journal.addons.iter().flat_map(|kept| &kept.objects);
+            if !known.any(|kept| kept.id == seen.id) {
+                let release_namespace = match &seen.status {
+                    Status::Chart { namespace, .. } => Some(namespace.clone()),
+                    Status::None | Status::Platform { .. } => None,
+                };
+                kept(shared, &name).objects.push(KeptObject {
+                    id: seen.id.clone(),
+                    form: None,
+                    release_namespace,
+                    was_deployed: false,
+                });
+            }
+        }
+    }
+
     /// The cluster was looked at: the order of work.
-    fn begin(&mut self, shared: &Shared, taken: &TakenDocument, desired: &DesiredState) {
+    fn begin(&mut self, shared: &mut Shared, taken: &TakenDocument, desired: &DesiredState) {
         if self.manifest.is_some() {
             return;
         }
         let verified = (shared.facts.release_keys).verify(&taken.manifest, &taken.release);
-        let manifest = match verified {
-            Ok(manifest) => self.manifest.insert(manifest),
+        match verified {
+            Ok(manifest) => self.manifest = Some(manifest),
             Err(why) => {
                 // rule SYNC-4: nothing changes, not even what is off.
                 self.states = (desired.addons.iter())
@@ -315,7 +320,8 @@ impl Round {
                     .collect();
                 return;
             }
-        };
+        }
+        self.adopt(shared);
         let mut all: Vec<AddonName> = Vec::new();
         let listed = desired.addons.iter().map(|addon| &addon.name);
         for name in listed.chain(shared.journal.addons.iter().map(|kept| &kept.name)) {
@@ -323,7 +329,7 @@ impl Round {
                 all.push(name.clone());
             }
         }
-        let order = Requirements::new(&manifest.addons).order(&all);
+        let order = Requirements::new(self.addons()).order(&all);
         let (on, mut off): (Vec<_>, Vec<_>) =
             order.into_iter().partition(|name| is_on(desired, name));
         off.reverse();
@@ -342,7 +348,6 @@ impl Round {
             return true;
         }
         while let Some(name) = self.names.get(self.next).cloned() {
-            self.adopt(shared, desired, &name);
             let mut form = Form::Unknown;
             loop {
                 let mut facts = self.facts(shared, desired, &name, form);
@@ -741,35 +746,6 @@ impl Round {
                         && form.wanted == object.hash()
                 })
             })
-    }
-
-    /// What has an add-on's labels and the name of one of its template's objects is this add-on's, too, whoever has applied it:
-    /// the agent of another server that led before (SYNC-6). It is recorded by name, as if it had been applied here.
-    fn adopt(&self, shared: &mut Shared, desired: &DesiredState, name: &AddonName) {
-        let is_known = |id: &ObjectId| {
-            self.objects_of(shared, name)
-                .any(|(seen, _)| seen.id == *id)
-        };
-        let labelled = self
-            .seen
-            .objects
-            .iter()
-            .filter(|it| it.addon == name.as_str());
-        let strangers: Vec<&ObjectId> = (labelled.map(|seen| &seen.id))
-            .filter(|id| !is_known(id))
-            .collect();
-        if strangers.is_empty() {
-            return;
-        }
-        let objects = self.rendered(shared, desired, name).unwrap_or_default();
-        for object in objects.iter().filter(|it| strangers.contains(&&it.id)) {
-            kept(shared, name).objects.push(KeptObject {
-                id: object.id.clone(),
-                form: None,
-                release_namespace: object.release_namespace().map(str::to_owned),
-                was_deployed: false,
-            });
-        }
     }
 
     /// Records by name what is about to be applied.

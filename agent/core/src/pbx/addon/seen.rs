@@ -53,6 +53,8 @@ pub struct SeenObject {
     pub id: ObjectId,
     /// The add-on that its label names.
     pub addon: String,
+    /// An agent has applied it, this one or another server's: `pbx-agent` is among its field managers.
+    pub is_applied: bool,
     /// Its UID.
     pub uid: Uid,
     /// What it holds.
@@ -74,6 +76,8 @@ pub enum Status {
         is_deployed: bool,
         /// The job has failed for good, and why.
         failed: Option<String>,
+        /// The namespace of its release.
+        namespace: String,
     },
     /// Of a Platform.
     Platform {
