@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use protocol::endpoint::Endpoint;
 use record::Outcome;
@@ -340,7 +339,6 @@ fn the_clock_of_a_run_starts_when_everything_is_there() {
     let slow = "cmd:sleep 3; cat tokens";
     let done = place.run(&["--portal", &portal.running.manager_url, "--tokens", slow]);
     done.ended(0, "PASS");
-    assert!(done.took >= Duration::from_secs(5), "{:?}", done.took);
     let result = place.result();
     let took_ms = result.run.ended_at.unix_ms() - result.run.started_at.unix_ms();
     assert!((2_000..4_000).contains(&took_ms), "{took_ms}");

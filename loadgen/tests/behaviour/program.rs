@@ -224,11 +224,6 @@ impl Going {
         line.rsplit(' ').next().unwrap().to_owned()
     }
 
-    /// How long it has run so far.
-    pub(crate) fn goes_for(&self) -> Duration {
-        now() - self.started
-    }
-
     pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill")
             .args([signal, &self.child.id().to_string()])
