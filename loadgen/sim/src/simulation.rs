@@ -247,11 +247,6 @@ impl<W> Simulation<W> {
         self.portal.control(self.portal_now())
     }
 
-    /// The cluster of some members, as other hands find it.
-    pub fn cluster(&self, id: &ClusterId) -> Option<&Arc<Mutex<SimCluster>>> {
-        self.clusters.get(id)
-    }
-
     /// What is on a member's disk.
     pub fn durable(&self, member: usize) -> Arc<Durable> {
         self.lives[member].disk.read()

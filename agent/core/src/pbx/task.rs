@@ -281,7 +281,7 @@ impl Task {
             | Self::CheckHealth
             | Self::Commit { .. }
             | Self::LookAtAddons(_)
-            | Self::LetGoOfManifest(_)
+            | Self::LetGoOfManifests(_)
             | Self::ApplyAddon { .. }
             | Self::EmptyPlatform(_)
             | Self::DeleteAddon { .. } => false,
