@@ -108,7 +108,8 @@ pub(super) struct Serve {
     /// writes more.
     #[arg(long, value_name = "KIB", default_value_t = 32 * 1024, requires = "data", env = "MOCK_PORTAL_DATA_CHECKPOINT")]
     pub data_checkpoint: u64,
-    /// Make IDs, tokens and the release key the same in every run. For tests only: whoever knows the seed knows them.
+    /// Make IDs, tokens and the release key the same in every run (with --data, in every first start). For tests only:
+    /// whoever knows the seed knows them.
     #[arg(
         long,
         value_name = "N",

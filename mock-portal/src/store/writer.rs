@@ -13,6 +13,7 @@ use portal_core::Portal;
 use tokio::sync::oneshot;
 
 use super::file::{DataError, DataFile, Sizes};
+use crate::clock::Clock;
 
 /// What a request wants.
 pub(super) enum Order {
@@ -83,6 +84,7 @@ impl Writer {
     /// Writes the whole memory down. It may be ahead of what was handed over; what is handed over later and is in it
     /// already needs no place any more.
     fn checkpoint(&mut self) -> Result<(), DataError> {
+        let clock = Clock::start();
         let snapshot = self.portal.snapshot();
         self.sizes = Sizes {
             memory_bytes: self.file.checkpoint(&snapshot)?,
@@ -92,6 +94,7 @@ impl Writer {
         tracing::debug!(
             sequence = snapshot.sequence,
             bytes = self.sizes.memory_bytes,
+            took = ?clock.elapsed(),
             "the memory was written down"
         );
         Ok(())
