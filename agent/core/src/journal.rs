@@ -8,11 +8,11 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use protocol::id::{Generation, OperationId};
+use protocol::id::{AgentVersion, Generation, OperationId};
 use protocol::pbx::operation::Step;
 
 use crate::machine::{Evidence, StoreFailure, Ticket};
-use crate::pbx::durable::EnrollStep;
+use crate::pbx::durable::{EnrollStep, UpdateStep};
 use crate::pbx::task::DocumentStep;
 
 /// What was recorded before a task was handed out: which work, which step of it, which try.
@@ -39,6 +39,13 @@ pub enum Work {
         /// Its step.
         step: DocumentStep,
     },
+    /// The agent's own update (UPD-1).
+    Update {
+        /// The version that it goes to.
+        version: AgentVersion,
+        /// Its step.
+        step: UpdateStep,
+    },
     /// An operation.
     Operation {
         /// Its ID.
@@ -56,6 +63,7 @@ impl fmt::Display for Work {
             Self::Document { generation, step } => {
                 write!(formatter, "document {generation} {step}")
             }
+            Self::Update { version, step } => write!(formatter, "update {version} {step}"),
             Self::Operation { operation, step } => {
                 write!(formatter, "operation {operation} {step}")
             }
@@ -67,7 +75,7 @@ impl Work {
     /// Whether its step destroys something, so that a crash inside it is looked at and never simply repeated (OPS-4).
     pub fn is_destructive(&self) -> bool {
         match self {
-            Self::Enrollment { .. } | Self::Document { .. } => false,
+            Self::Enrollment { .. } | Self::Document { .. } | Self::Update { .. } => false,
             Self::Operation { step, .. } => step.is_destructive(),
         }
     }

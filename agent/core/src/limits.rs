@@ -42,6 +42,14 @@ pub struct Limits {
     pub lease_retry_ms: u64,
     /// Until a question about the Lease must be answered (SYNC-6).
     pub lease_call_ms_max: u64,
+    /// What a new program is given for its first good sync before the one before is put back (UPD-1).
+    pub rollback_ms: u64,
+    /// For how long a version that failed is left alone (UPD-3), and a release that a 426 has named (ANS-6).
+    pub ban_ms: u64,
+    /// Within which a new program must say that it runs.
+    pub program_check_ms_max: u64,
+    /// How long ago the portal may have been heard last before programs are swapped.
+    pub heard_ms_max: u64,
     /// For how long the portal's time is known after it was told, by the monotonic clock (SYNC-5).
     pub portal_time_ms_max: u64,
 }
@@ -55,6 +63,8 @@ pub const CLOCK_CORRECTIONS_MAX: u32 = 2;
 pub const TOKEN_REFUSALS_MAX: u32 = 3;
 /// Starts of the program in the middle of an operation after which it fails (`resume_limit`).
 pub const RESUMES_MAX: u32 = 10;
+/// Versions that are left alone at most; the oldest is forgotten for another.
+pub const BANS_MAX: usize = 8;
 /// Days seen running for which a finished operation is remembered (OPS-7).
 pub const FINISHED_DAYS_MAX: u32 = 30;
 /// Finished operations that are remembered at most, whatever the calendar says.
@@ -97,6 +107,10 @@ impl Limits {
         lease_renew_ms_max: 107_000,
         lease_retry_ms: 26_000,
         lease_call_ms_max: 10_000,
+        rollback_ms: 600_000,
+        ban_ms: 21_600_000,
+        program_check_ms_max: 5_000,
+        heard_ms_max: 60_000,
         portal_time_ms_max: 86_400_000,
     };
 
@@ -135,6 +149,10 @@ impl Limits {
             lease_renew_ms_max: scale(self.lease_renew_ms_max),
             lease_retry_ms: scale(self.lease_retry_ms),
             lease_call_ms_max: scale(self.lease_call_ms_max),
+            rollback_ms: scale(self.rollback_ms),
+            ban_ms: scale(self.ban_ms),
+            program_check_ms_max: scale(self.program_check_ms_max),
+            heard_ms_max: scale(self.heard_ms_max),
             portal_time_ms_max: scale(self.portal_time_ms_max),
         }
     }

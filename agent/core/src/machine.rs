@@ -104,6 +104,8 @@ pub enum Action<M: Machine> {
     /// Ask about the lease, beside everything else, and answer before the deadline: whoever holds it must be able to renew
     /// it while a task of half an hour runs. One at a time.
     Lease(Ticket, M::LeaseCall, Deadline),
+    /// End this program: whoever starts it starts what is in its place now. Nothing is wanted or told after this (UPD-1).
+    Exit,
     /// Something worth knowing; nothing to be answered.
     Note(Note),
 }

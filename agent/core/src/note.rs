@@ -16,7 +16,7 @@ use record::Metric;
 
 use crate::journal::Work;
 use crate::machine::FieldPath;
-use crate::pbx::durable::IdleReason;
+use crate::pbx::durable::{BanReason, IdleReason};
 
 /// Something worth knowing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -201,6 +201,30 @@ pub enum Note {
     },
     /// The record can be written again (FAIL-7).
     StoreRecovered,
+    /// The agent's own update begins (UPD-1).
+    UpdateBegun {
+        /// The version that it goes to.
+        wanted: AgentVersion,
+    },
+    /// The new program stays (UPD-2).
+    Updated {
+        /// Its version.
+        version: AgentVersion,
+    },
+    /// The agent's own update came to nothing, and that version is left alone (UPD-3).
+    UpdateFailed {
+        /// The version.
+        version: AgentVersion,
+        /// Why.
+        reason: BanReason,
+    },
+    /// A release that a 426 has named is not taken (ANS-6).
+    UpdateRefused {
+        /// The release.
+        release: ReleaseVersion,
+        /// Why.
+        why: String,
+    },
     /// This agent leads its cluster from now on, or no longer does (SYNC-6).
     Leadership {
         /// Whether it leads.
@@ -269,6 +293,10 @@ impl Note {
             | Self::OperationForAnother { .. }
             | Self::EventsDropped { .. }
             | Self::StoreRecovered
+            | Self::UpdateBegun { .. }
+            | Self::Updated { .. }
+            | Self::UpdateFailed { .. }
+            | Self::UpdateRefused { .. }
             | Self::Leadership { .. }
             | Self::K3sRestarted
             | Self::TaskOverdue { .. } => None,
@@ -309,6 +337,8 @@ impl Note {
             | Self::OperationAnsweredAgain { .. }
             | Self::KeysRotated { .. }
             | Self::StoreRecovered
+            | Self::UpdateBegun { .. }
+            | Self::Updated { .. }
             | Self::Leadership { .. }
             | Self::K3sRestarted => Severity::Info,
             Self::SignedAgain { .. } | Self::StepEnded { .. } => Severity::Debug,
@@ -326,6 +356,8 @@ impl Note {
             | Self::EventUndeliverable { .. }
             | Self::StoreFailed { .. }
             | Self::TaskFailed { .. }
+            | Self::UpdateFailed { .. }
+            | Self::UpdateRefused { .. }
             | Self::TaskOverdue { .. } => Severity::Warn,
         }
     }

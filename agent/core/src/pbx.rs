@@ -10,6 +10,7 @@
 //! | `enroll` | from a token to an identity and a node that runs |
 //! | `sync` | when a report is due, and what it says |
 //! | `document`, `converge` | taking the desired state; putting it into force |
+//! | `update` | replacing the agent's own program, and leaving alone what failed |
 //! | `lead` | which of a cluster's agents may change its configuration |
 //! | `window` | whether a moment lies in the maintenance window, and when the next one begins |
 //! | [`k3s`] | what k3s reads of the agent: drop-ins as text, Secrets key by key |
@@ -41,6 +42,7 @@ mod shared;
 mod steps;
 mod sync;
 pub mod task;
+mod update;
 mod window;
 
 pub use agent::Agent;

@@ -24,6 +24,8 @@ pub enum Purpose {
     StoreRetryJitter,
     /// Where the tickets of a boot begin.
     Tickets,
+    /// Where in its range the wait before a failed task of the agent's own update lies.
+    UpdateRetryJitter,
     /// What tells this life of the program from others, where it holds a lease (SYNC-6).
     Life,
 }

@@ -69,7 +69,7 @@ where
 
     /// Drives the machine until `stop` resolves; then lets the call under way end, if there is one, hands over its answer
     /// and returns. What else is under way is cut off.
-    pub async fn run(self, stop: impl Future<Output = ()>) {
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Ended {
         let Driver { mut machine, world } = self;
         let World {
             portal,
@@ -130,6 +130,7 @@ where
                     Action::Observe(ticket) => looks.push(ticket),
                     Action::Open(ticket, values) => openings.push((ticket, values)),
                     Action::Lease(ticket, call, deadline) => leases.push((ticket, call, deadline)),
+                    Action::Exit => return Ended::Exited,
                     Action::Note(note) => tell(&note),
                 }
             }
@@ -190,7 +191,17 @@ where
             watch.input(now, &input);
             machine.handle(input, now);
         }
+        Ended::Stopped
     }
+}
+
+/// How a run of a machine has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to stop.
+    Stopped,
+    /// It has ended itself, to be started again as what is in its place now; what was under way is cut off.
+    Exited,
 }
 
 /// The first of several things that is there.

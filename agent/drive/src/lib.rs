@@ -27,7 +27,7 @@ pub mod transport;
 
 pub use base_url::{BaseUrl, UrlRefused};
 pub use clock::SystemClock;
-pub use driver::{Driver, World};
+pub use driver::{Driver, Ended, World};
 pub use failure::Failure;
 pub use http_portal::{HttpPortal, Signer, Spoken};
 pub use meter::{CallRecord, Connect, Meter};

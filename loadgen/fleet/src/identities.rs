@@ -21,7 +21,7 @@ use agent_core::pbx::task::{Done, KeySlot, Task};
 use agent_core::time::Monotonic;
 use fleet_sim::host::{Ended, Server, SimHost};
 use protocol::hash::Sha256Hex;
-use protocol::id::{ClusterId, EnrollmentToken, EntryName, NodeName, ServerId};
+use protocol::id::{AgentVersion, ClusterId, EnrollmentToken, EntryName, NodeName, ServerId};
 use protocol::pbx::enroll::EnrollAnswer;
 use protocol::pbx::sync::BootReport;
 use scenario::Population;
@@ -316,6 +316,7 @@ impl Form {
             k3s_version: crate::live::K3S_VERSION.to_owned(),
             costs: Arc::default(),
             key_seed: self.key_seed,
+            agent_version: AgentVersion::new("1.4.0").expect("digits and dots are a version"),
             quirks: Arc::default(),
         };
         SimHost::new(server, Arc::default())

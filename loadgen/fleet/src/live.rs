@@ -14,7 +14,7 @@ use agent_core::pbx::facts::{BootFacts, Config};
 use agent_core::port::Clock as _;
 use agent_core::seed::Seed;
 use agent_core::time::Monotonic;
-use agent_drive::{Driver, HttpPortal, Spoken, SystemClock, Transport, World};
+use agent_drive::{Driver, Ended, HttpPortal, Spoken, SystemClock, Transport, World};
 use fleet_sim::cluster::SimCluster;
 use fleet_sim::disk::InFlight;
 use fleet_sim::host::{Costs, Fall, Leftover, Server, SimHost};
@@ -119,6 +119,7 @@ impl Home {
             k3s_version: K3S_VERSION.to_owned(),
             costs: Arc::clone(&self.costs),
             key_seed: member.key_seed,
+            agent_version: self.agent_version.clone(),
             quirks: Arc::default(),
         };
         let clock = self.clock_of(member);
@@ -141,7 +142,8 @@ impl Home {
                 node_name: member.node.clone(),
                 token,
             },
-            agent_version: self.agent_version.clone(),
+            agent_version: node.agent_version(),
+            rolled_back_from: node.rolled_back_from(),
             arch: Arch::Amd64,
             limits: Arc::clone(&self.limits),
             release_keys: Arc::clone(&self.release_keys),
@@ -219,12 +221,16 @@ pub async fn live(home: Home, member: Member, cluster: Arc<Mutex<SimCluster>>, p
         // Dropping what runs is the crash.
         tokio::select! {
             biased;
-            () = running => return,
+            ended = running => match ended {
+                Ended::Stopped => return,
+                Ended::Exited => {}
+            },
             () = crashes => {
                 crash = None;
                 node.crash(crash_leaves(&member));
             }
             () = node.goes_down() => {}
+            () = node.rolls_back() => {}
         }
         place.moved(Gauge::Down);
     }

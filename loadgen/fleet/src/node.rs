@@ -20,6 +20,7 @@ use agent_core::time::Monotonic;
 use agent_drive::{Signer, SystemClock};
 use fleet_sim::disk::{InFlight, SimDisk};
 use fleet_sim::host::{Ended, Fall, Leftover, SimHost};
+use protocol::id::AgentVersion;
 use protocol::seal::Sealed;
 use protocol::sign::Signature;
 use tokio::sync::Notify;
@@ -41,6 +42,8 @@ struct Parts {
     member: Member,
     /// The node has gone down, as a task of it was to do.
     went_down: Notify,
+    /// The rollback timer was armed or disarmed.
+    armed: Notify,
 }
 
 /// What a crash leaves of what was under way.
@@ -65,12 +68,47 @@ impl Node {
             write_ms,
             member,
             went_down: Notify::new(),
+            armed: Notify::new(),
         }))
     }
 
     /// The durable record: what the next boot begins with.
     pub fn durable(&self) -> Arc<Durable> {
         lock(&self.0.disk).read()
+    }
+
+    /// The agent program that is started next, or runs.
+    pub fn agent_version(&self) -> AgentVersion {
+        self.host().agent_version().clone()
+    }
+
+    /// The version that the rollback timer has put back (UPD-3).
+    pub fn rolled_back_from(&self) -> Option<AgentVersion> {
+        self.host().rolled_back_from()
+    }
+
+    /// Waits until the rollback timer has put the previous program back; what runs is to be dropped (UPD-2).
+    pub async fn rolls_back(&self) {
+        loop {
+            let armed = self.0.armed.notified();
+            let fires_at = self.host().rolls_back_at();
+            match fires_at {
+                None => armed.await,
+                Some(at) => tokio::select! {
+                    () = armed => {}
+                    () = self.0.clock.sleep_until(at) => {
+                        let now = self.now();
+                        let mut host = self.host();
+                        let is_due = host.rolls_back_at().is_some_and(|at| at <= now);
+                        if is_due && host.roll_back() {
+                            break;
+                        }
+                    }
+                },
+            }
+        }
+        lock(&self.0.disk).crash(InFlight::Lost);
+        *lock(&self.0.running) = None;
     }
 
     /// Whether the enrollment token is gone from the node's configuration.
@@ -155,6 +193,9 @@ impl Host<Agent> for Node {
         self.pass(cost_ms).await;
         *lock(&self.0.running) = None;
         let ended = self.host().finish(task.record(), task, self.now());
+        if matches!(**task, Task::ArmRollback { .. } | Task::CommitProgram) {
+            self.0.armed.notify_one();
+        }
         let done = match ended {
             Ended::Told(told) => told?,
             Ended::WentDown => {

@@ -1112,6 +1112,7 @@ fn costs(population: &Population) -> Costs {
             flux_ms: scaled(real.addons.flux_ms),
         },
         fetch_ms: scaled(real.fetch_ms),
+        fetch_program_ms: scaled(real.fetch_program_ms),
         stage_ms: scaled(real.stage_ms),
         rollout_ms: scaled(real.rollout_ms),
     }

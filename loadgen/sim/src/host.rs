@@ -10,6 +10,7 @@
 
 mod effects;
 mod log;
+mod programs;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,9 @@ use agent_core::pbx::lease::{LeaseCall, LeaseReply};
 use agent_core::pbx::task::{Bucket, Done, KeySlot, RestoreSource, Secrets, StopFor, Task};
 use agent_core::time::Monotonic;
 use protocol::hash::Sha256Hex;
-use protocol::id::{AddonName, EntryName, NodeName, OperationId, ServerId, SnapshotName};
+use protocol::id::{
+    AddonName, AgentVersion, EntryName, NodeName, OperationId, ServerId, SnapshotName,
+};
 use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer, FirstManifest};
 use protocol::pbx::operation::ServerRejoinParams;
 use protocol::pbx::sync::{ApiState, BootReport, K3sReport, UnitState};
@@ -38,9 +41,11 @@ use rand_chacha::rand_core::SeedableRng as _;
 use sha2::{Digest as _, Sha256};
 
 pub use self::effects::{Fall, Leftover};
+pub use self::programs::{Defect, Defects};
 
 use self::effects::{Effects, Undone};
 use self::log::Logs;
+use self::programs::Programs;
 use self::slots::{Reboot, Slots};
 use crate::addons::{self, AddonCosts};
 use crate::cluster::{ApiDown, Data, SimCluster};
@@ -73,6 +78,8 @@ pub struct Costs {
     pub evict_ms: u64,
     /// Collecting a diagnostic bundle.
     pub collect_ms: u64,
+    /// Fetching the program of an agent.
+    pub fetch_program_ms: u64,
     /// What happens to add-ons.
     pub addons: AddonCosts,
     /// Fetching an image.
@@ -99,6 +106,7 @@ impl Default for Costs {
             reset_ms: 15_000,
             evict_ms: 30_000,
             collect_ms: 800,
+            fetch_program_ms: 2_000,
             addons: AddonCosts::default(),
             fetch_ms: 20_000,
             stage_ms: 4_000,
@@ -122,17 +130,21 @@ pub struct Server {
     pub costs: Arc<Costs>,
     /// What its keys are made from.
     pub key_seed: u64,
+    /// The agent program that it came with.
+    pub agent_version: AgentVersion,
     /// What is wrong with it.
     pub quirks: Arc<Quirks>,
 }
 
-/// What is wrong with a server, or with images on it. By default nothing is.
+/// What is wrong with a server, or with images and programs on it. By default nothing is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Quirks {
     /// Boot entries on which no Deployment ever becomes available.
     pub sick: Vec<EntryName>,
     /// It forgets the EFI variables that are written.
     pub forgets_variables: bool,
+    /// Agent programs that are not as they should be.
+    pub programs: Defects,
 }
 
 /// How a task ends.
@@ -175,6 +187,7 @@ pub struct SimHost {
     resets: BTreeMap<OperationId, Reset>,
     logs: Logs,
     slots: Slots,
+    programs: Programs,
     last_effects: u32,
     drawn: u64,
 }
@@ -223,6 +236,7 @@ enum Reset {
 impl SimHost {
     /// A server that was just installed: no keys, no k3s that runs.
     pub fn new(server: Server, cluster: Arc<Mutex<SimCluster>>) -> Self {
+        let programs = Programs::new(&server.agent_version);
         Self {
             slots: Slots::new(&server.boot, &server.k3s_version),
             server,
@@ -245,6 +259,7 @@ impl SimHost {
             local: BTreeMap::new(),
             resets: BTreeMap::new(),
             logs: Logs::default(),
+            programs,
             last_effects: 0,
             drawn: 0,
         }
@@ -336,12 +351,44 @@ impl SimHost {
         self.cluster().pause(until);
     }
 
+    /// The agent program that is started next, or runs.
+    pub fn agent_version(&self) -> &AgentVersion {
+        self.programs.version()
+    }
+
+    /// The version that the rollback timer has put back, as the node has noted it (UPD-3).
+    pub fn rolled_back_from(&self) -> Option<AgentVersion> {
+        self.programs.rolled_back_from()
+    }
+
+    /// What is wrong with the program that is started next, or runs.
+    pub fn defect(&self) -> Option<Defect> {
+        let hash = self.programs.hash()?;
+        self.server.quirks.programs.get(&hash).copied()
+    }
+
+    /// When the rollback timer fires, if it is armed (UPD-1).
+    pub fn rolls_back_at(&self) -> Option<Monotonic> {
+        self.programs.fires_at()
+    }
+
+    /// The rollback timer fires: whether the previous program was put back, and the agent is to be started again (UPD-2).
+    pub fn roll_back(&mut self) -> bool {
+        self.programs.fire()
+    }
+
     /// A task begins: what it costs in milliseconds. [`Self::finish`] is due when they are over.
     pub fn begin(&mut self, record: &StepRecord, task: &Task, now: Monotonic) -> u64 {
         self.pass_time(now);
         let costs = &self.server.costs;
         let cost = match task {
             Task::MakeKeys(_) | Task::PromoteKeys(_) => costs.keys_ms,
+            Task::FetchProgram(_) => costs.fetch_program_ms,
+            Task::CheckProgram(_)
+            | Task::KeepProgram
+            | Task::ArmRollback { .. }
+            | Task::SwapPrograms(_)
+            | Task::CommitProgram => costs.file_ms,
             Task::ReadServerId => costs.metadata_ms,
             Task::StoreBootstrap(_)
             | Task::DropToken
@@ -475,6 +522,7 @@ impl SimHost {
             Fall::Power => {
                 self.stop_k3s();
                 self.slots.boot(now);
+                self.programs.boot(now);
                 if self.k3s_enabled {
                     self.start_k3s(now);
                 }
@@ -559,6 +607,30 @@ impl SimHost {
                 }
                 effects.next()?;
                 self.keep_keys(|kept| kept == handle);
+                Ok(Done::Plain)
+            }
+            Task::FetchProgram(program) => {
+                (self.programs).fetch(program, &self.server.quirks.programs, effects)?;
+                Ok(Done::Plain)
+            }
+            Task::CheckProgram(version) => {
+                self.programs.check(version, &self.server.quirks.programs)?;
+                Ok(Done::Plain)
+            }
+            Task::KeepProgram => {
+                self.programs.keep(effects)?;
+                Ok(Done::Plain)
+            }
+            Task::ArmRollback { version, after_ms } => {
+                self.programs.arm(version, *after_ms, now, effects)?;
+                Ok(Done::Plain)
+            }
+            Task::SwapPrograms(sha256) => {
+                self.programs.swap(*sha256, effects)?;
+                Ok(Done::Plain)
+            }
+            Task::CommitProgram => {
+                self.programs.commit(effects)?;
                 Ok(Done::Plain)
             }
             Task::ReadServerId => Ok(Done::ServerId(self.server.id)),
@@ -1167,7 +1239,7 @@ fn addon_of(manifest: &FirstManifest) -> Option<AddonName> {
 fn operation(record: &StepRecord) -> Option<&OperationId> {
     match &record.work {
         Work::Operation { operation, .. } => Some(operation),
-        Work::Enrollment { .. } | Work::Document { .. } => None,
+        Work::Enrollment { .. } | Work::Document { .. } | Work::Update { .. } => None,
     }
 }
 
@@ -1206,6 +1278,7 @@ mod tests {
                 k3s_version: "v1.34.1+k3s1".to_owned(),
                 costs: Arc::new(Costs::default()),
                 key_seed: 7,
+                agent_version: "1.4.0".parse().unwrap(),
                 quirks: Arc::default(),
             };
             Self {

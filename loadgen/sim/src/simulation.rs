@@ -46,7 +46,7 @@ use protocol::time::Timestamp;
 pub use self::chance::Spread;
 pub use self::nodes::Nodes;
 pub use self::script::{Occasion, Planned};
-pub use self::trouble::{Moment, Site, Trouble, Troubles};
+pub use self::trouble::{Blow, Moment, Site, Trouble, Troubles};
 pub use self::wire::Wire;
 
 use self::digest::TraceDigest;
@@ -56,7 +56,7 @@ use self::trouble::Odds;
 use self::wire::{Parcel, Returned};
 use crate::clock::{NodeClock, VirtualClock};
 use crate::cluster::SimCluster;
-use crate::host::{self, Fall, Leftover, Server, SimHost};
+use crate::host::{self, Defect, Fall, Leftover, Server, SimHost};
 
 /// What a simulation is made with.
 #[derive(Debug, Clone)]
@@ -167,6 +167,8 @@ enum What {
     Crash,
     /// The way back of an upgrade, unless it was disarmed.
     GoesBack,
+    /// The rollback timer of the agent's own update, unless it was disarmed or armed anew.
+    RollsBack,
 }
 
 /// A request under way, and what becomes of its answer.
@@ -389,6 +391,16 @@ impl<W: Watch<Agent>> Simulation<W> {
         self.after(member, boot_ms, What::PowerOn);
     }
 
+    /// Has a member crash at one certain point.
+    pub fn blow(&mut self, member: usize, blow: Blow) {
+        self.lives[member].blow = Some(Box::new(blow));
+    }
+
+    /// Whether the crash that was ordered has not come yet.
+    pub fn has_blow(&self, member: usize) -> bool {
+        self.lives[member].blow.is_some()
+    }
+
     /// Freezes a member's agent until then: its clocks go on, and the node does.
     pub fn freeze(&mut self, member: usize, until: Monotonic) {
         self.lives[member].freeze(until);
@@ -424,6 +436,11 @@ impl<W: Watch<Agent>> Simulation<W> {
         }
         if let What::LeaseArrives(ticket, call, fate) = what {
             self.lease_arrives(member, is_alive, ticket, &call, fate);
+            return Ok(());
+        }
+        // A timer of the node does not ask whether the agent lives.
+        if let What::RollsBack = what {
+            self.rolls_back(member);
             return Ok(());
         }
         if !is_alive {
@@ -475,13 +492,40 @@ impl<W: Watch<Agent>> Simulation<W> {
                 }
             }
             What::Leased(ticket, reply) => return self.tell(member, Input::Leased(ticket, *reply)),
-            What::Arrives(_) | What::LeaseArrives(..) => {}
+            What::Arrives(_) | What::LeaseArrives(..) | What::RollsBack => {}
         }
         Ok(())
     }
 
-    fn power_on(&mut self, member: usize) -> Result<(), TightLoop> {
+    fn rolls_back(&mut self, member: usize) {
+        let now = self.clock.now();
         let life = &mut self.lives[member];
+        if life.host.rolls_back_at().is_none_or(|at| at > now) || !life.host.roll_back() {
+            return;
+        }
+        if life.machine.is_some() {
+            life.crash(life.clock.read(now), Some(Fall::Program));
+            self.prompt.clear();
+            self.after(member, RESTART_MS, What::PowerOn);
+        }
+    }
+
+    /// Sees to it that the rollback timer fires when it is due.
+    fn watch_rollback(&mut self, member: usize) {
+        let life = &self.lives[member];
+        if let Some(at) = life.host.rolls_back_at() {
+            let (boot, what) = (life.boot, What::RollsBack);
+            self.clock.schedule(at, Due { member, boot, what });
+        }
+    }
+
+    fn power_on(&mut self, member: usize) -> Result<(), TightLoop> {
+        self.watch_rollback(member);
+        let life = &mut self.lives[member];
+        if life.host.defect() == Some(Defect::DiesAtStart) {
+            self.after(member, RESTART_MS, What::PowerOn);
+            return Ok(());
+        }
         let now = life.clock.read(self.clock.now());
         let durable = life.disk.read();
         life.watch.boot(now, &durable);
@@ -566,6 +610,12 @@ impl<W: Watch<Agent>> Simulation<W> {
                     self.lease(member, ticket, call, deadline);
                     None
                 }
+                Action::Exit => {
+                    self.lives[member].exit();
+                    self.prompt.clear();
+                    self.after(member, RESTART_MS, What::PowerOn);
+                    None
+                }
                 Action::Note(_) => None,
             };
             self.prompt.extend(answer);
@@ -591,7 +641,8 @@ impl<W: Watch<Agent>> Simulation<W> {
     /// Whether something goes wrong at this occasion.
     fn strike(&mut self, member: usize, site: Site) -> Option<Trouble> {
         let (life, now) = (&mut self.lives[member], self.clock.now());
-        let trouble = self.odds.draw(site, now, &mut life.trouble)?;
+        let drawn = self.odds.draw(site, now, &mut life.trouble);
+        let trouble = life.blow_at(site).or(drawn)?;
         life.strike(trouble, now);
         match trouble {
             Trouble::Frozen(_) => {
@@ -633,6 +684,9 @@ impl<W: Watch<Agent>> Simulation<W> {
         let there_ms = life.latency.within(self.settings.one_way_ms);
         let back_ms = life.latency.within(self.settings.one_way_ms);
 
+        if life.host.defect() == Some(Defect::NeverSyncs) {
+            return self.fails(member, ticket, there_ms, "no connection");
+        }
         let fate = match trouble {
             Some(Trouble::Crash(_, Moment::Before)) => return self.crash(member),
             Some(Trouble::Unreachable) => {
@@ -823,7 +877,7 @@ impl<W: Watch<Agent>> Simulation<W> {
         let trouble = self.strike(member, Site::Task);
         let planned = match &task.record().work {
             Work::Operation { step, .. } => self.comes(member, Site::Task, Some(*step)),
-            Work::Enrollment { .. } | Work::Document { .. } => None,
+            Work::Enrollment { .. } | Work::Document { .. } | Work::Update { .. } => None,
         };
         if let Some(Trouble::Crash(_, Moment::Before)) = trouble {
             return self.crash(member);
@@ -878,7 +932,10 @@ impl<W: Watch<Agent>> Simulation<W> {
                     script.task_ended(life.host.last_effects());
                 }
                 match ended {
-                    host::Ended::Told(told) => told,
+                    host::Ended::Told(told) => {
+                        self.watch_rollback(member);
+                        told
+                    }
                     host::Ended::WentDown => {
                         self.comes_back(member);
                         return Ok(());
@@ -900,5 +957,7 @@ impl<W: Watch<Agent>> Simulation<W> {
     }
 }
 
+/// How long systemd waits before it starts a program again that has ended (FILE-2).
+const RESTART_MS: u64 = 5_000;
 /// How long a task takes that fails without an effect.
 const FAILING_TASK_MS: Spread = Spread::new(1, 5_000);

@@ -269,7 +269,7 @@ impl Tap {
                 self.leasing = Some((holder.to_string(), *renewed_at));
                 see(Event::LeaseAsked { writes: true });
             }
-            Action::Observe(_) | Action::Open(..) => {}
+            Action::Observe(_) | Action::Open(..) | Action::Exit => {}
         }
     }
 
@@ -314,7 +314,7 @@ fn changes_cluster(work: &Work) -> bool {
     match work {
         Work::Document { step, .. } => step.changes_cluster(),
         // A node that joins writes what its enrollment brought; an operation runs at its target, leading or not (OPS-10).
-        Work::Enrollment { .. } | Work::Operation { .. } => false,
+        Work::Enrollment { .. } | Work::Update { .. } | Work::Operation { .. } => false,
     }
 }
 
@@ -327,6 +327,6 @@ pub(crate) fn holds(disk: Option<&Arc<Durable>>, record: &StepRecord) -> bool {
 pub(crate) fn operation_of(work: &Work) -> Option<&OperationId> {
     match work {
         Work::Operation { operation, .. } => Some(operation),
-        Work::Enrollment { .. } | Work::Document { .. } => None,
+        Work::Enrollment { .. } | Work::Document { .. } | Work::Update { .. } => None,
     }
 }

@@ -26,10 +26,11 @@ use super::facts::{BootFacts, Observation};
 use super::lead::{Lead, Leadership};
 use super::lease::{LeaseCall, LeaseReply};
 use super::operate::Operate;
-use super::pace::{Pace, Tries, Verdict};
+use super::pace::{Pace, Tries, Verdict, code_or_status};
 use super::shared::{Conditions, Shared};
 use super::sync::{Contents, Sync};
 use super::task::{DocumentStep, Done, Task};
+use super::update::{self, Updating};
 use crate::backoff::Backoff;
 use crate::journal::{Journal, Recorded, Resume, Work};
 use crate::machine::{
@@ -46,6 +47,7 @@ pub struct Agent {
     shared: Shared,
     pace: Pace,
     lead: Lead,
+    update: Updating,
     /// Until the enrollment is through, it has all slots to itself.
     enroll: Option<Box<Enroll>>,
     sync: Sync,
@@ -102,6 +104,7 @@ struct AtWork {
 enum Whose {
     Enrollment,
     Document(Arc<TakenDocument>, DocumentStep),
+    Update,
     Operation,
 }
 
@@ -134,6 +137,9 @@ impl Machine for Agent {
             now,
             before: now.monotonic,
             clock_offset_ms: 0,
+            heard_at: None,
+            update_comes_first: false,
+            update_fails: None,
             leadership: Leadership::Unknown,
             portal_said: None,
         };
@@ -151,7 +157,10 @@ impl Machine for Agent {
         } else {
             Enroll::boot(seed, &mut shared)
         };
-        let mut pace = Pace::boot(seed, &shared, matches!(start, Start::Through));
+        let update = Updating::boot(seed, &mut shared);
+        // rule SYNC-10: right after an update of the agent the first sync comes at once.
+        let first_sync_waits = matches!(start, Start::Through) && !update::is_on_trial(&shared);
+        let mut pace = Pace::boot(seed, &shared, first_sync_waits);
         let enroll = match start {
             Start::Through => None,
             Start::UnderWay(enroll) => Some(Box::new(enroll)),
@@ -164,6 +173,7 @@ impl Machine for Agent {
         Self {
             pace,
             lead: Lead::boot(seed, &shared),
+            update,
             enroll,
             sync: Sync::boot(seed, &shared),
             document: Document::boot(&shared),
@@ -213,6 +223,9 @@ impl Machine for Agent {
         if let Some(enroll) = self.enroll.as_deref_mut() {
             enroll.look_at_clock(&self.shared);
         }
+        if self.is_at_work() {
+            self.plan_update();
+        }
         if !self.pace.is_shut() {
             self.converge.plan(&mut self.shared, &mut self.document);
             self.give_up_manifest();
@@ -228,6 +241,9 @@ impl Machine for Agent {
     }
 
     fn poll_wake(&self) -> Option<Wake> {
+        if self.update.has_ended() {
+            return None;
+        }
         let at_work = self
             .slots
             .host
@@ -264,8 +280,17 @@ impl Agent {
         if self.pace.only_asks_again() {
             return self.begin_sync();
         }
-        self.ask_lease()
-            .or_else(|| self.open_document())
+        if self.update.has_ended() {
+            return None;
+        }
+        if self.update.ends(&self.shared) {
+            return Some(Action::Exit);
+        }
+        let first = self.ask_lease().or_else(|| self.work_on_update());
+        if first.is_some() || self.update.is_swapping(&self.shared) {
+            return first.or_else(|| self.begin_call());
+        }
+        self.open_document()
             .or_else(|| self.work_on_document())
             .or_else(|| self.work_on_operation())
             .or_else(|| self.begin_call())
@@ -275,7 +300,7 @@ impl Agent {
     /// answer, even if the next one is due by then: a portal that takes longer than the interval for each would otherwise
     /// never hear how an operation ended.
     fn begin_call(&mut self) -> Option<Action<Self>> {
-        if self.has_synced {
+        if self.has_synced || self.update.wants_manifest().is_some() {
             self.call_for_others().or_else(|| self.begin_sync())
         } else {
             self.begin_sync().or_else(|| self.call_for_others())
@@ -327,7 +352,10 @@ impl Agent {
 
     /// Whether this agent does what an enrolled one does.
     fn is_at_work(&self) -> bool {
-        !self.pace.is_shut() && !self.pace.only_asks_again() && self.enroll.is_none()
+        !self.pace.is_shut()
+            && !self.pace.only_asks_again()
+            && self.enroll.is_none()
+            && !self.update.has_ended()
     }
 
     fn look_who_leads(&mut self) {
@@ -338,6 +366,22 @@ impl Agent {
         if leads != (was == Leadership::Leads) {
             shared.note(Note::Leadership { leads });
         }
+    }
+
+    fn plan_update(&mut self) {
+        let shared = &mut self.shared;
+        self.update.plan(shared);
+        shared.update_comes_first = self.update.comes_first(shared);
+        shared.update_fails = self.update.failed_part(shared).map(String::into_boxed_str);
+    }
+
+    /// Before the rest of the document (SYNC-2).
+    fn work_on_update(&mut self) -> Option<Action<Self>> {
+        if self.slots.host.is_some() {
+            return None;
+        }
+        let task = self.update.task(&self.shared)?;
+        Some(self.perform(Whose::Update, task, Resume::Run))
     }
 
     fn ask_lease(&mut self) -> Option<Action<Self>> {
@@ -399,11 +443,9 @@ impl Agent {
         if !self.may_call() {
             return None;
         }
-        let manifest = self
-            .document
-            .wants_manifest()
-            .cloned()
-            .map(Request::Manifest);
+        let release = self.update.wants_manifest();
+        let release = release.or_else(|| self.document.wants_manifest());
+        let manifest = release.cloned().map(Request::Manifest);
         let request = manifest
             .or_else(|| self.operate.request(&self.shared))
             .inspect(|request| {
@@ -445,7 +487,8 @@ impl Agent {
         }
         let sync = self.sync.wake();
         let others_want = !self.pace.only_asks_again()
-            && (self.document.wants_manifest().is_some()
+            && (self.update.wants_manifest().is_some()
+                || self.document.wants_manifest().is_some()
                 || self.operate.request(&self.shared).is_some()
                 || self.deliver.wants_call(&self.shared));
         match gate {
@@ -463,6 +506,7 @@ impl Agent {
             Some(enroll) => enroll.wake(),
             None => {
                 let wakes = [
+                    self.update.wake(&self.shared),
                     self.converge.wake(&self.shared),
                     self.operate.wake(&self.shared),
                 ];
@@ -566,6 +610,7 @@ impl Agent {
         let identity = self.shared.journal.identity.as_ref();
         let contents = Contents {
             leader: self.shared.may_change_cluster(),
+            rolled_back_from: update::rolled_back_from(&self.shared),
             document: self.document.report(&self.shared),
             addons: self.converge.addon_reports(),
             operation: self.operate.report(&self.shared),
@@ -609,6 +654,14 @@ impl Agent {
         let Some(out) = self.slots.call.take_if(|out| out.ticket == ticket) else {
             return;
         };
+        let is_portals = match &reply {
+            Ok(Reply::Done(_)) => true,
+            Ok(Reply::Refused(refusal)) => refusal.code.is_some(),
+            Ok(Reply::Broken { .. }) | Err(_) => false,
+        };
+        if is_portals {
+            self.shared.heard_at = Some(self.shared.now.monotonic);
+        }
         let mut tries = self.tries_of(&out.request).unwrap_or_default();
         let verdict = self
             .pace
@@ -654,12 +707,23 @@ impl Agent {
                 self.sync.succeeded(shared);
                 self.document
                     .offered(shared, &self.converge, answer.desired.as_ref());
-                self.operate.offered(shared, answer.operation.as_ref());
+                self.update.good_sync(shared);
+                if !update::is_past_arming(shared) {
+                    self.operate.offered(shared, answer.operation.as_ref());
+                }
                 self.look_at_calendar();
             }
             Verdict::Again => self.sync.again(shared),
             Verdict::Refused(refused) => self.sync.refused(shared, refused),
-            Verdict::Done(_) | Verdict::Later(_) | Verdict::Revoked => self.sync.failed(shared),
+            Verdict::Later(refusal) => {
+                self.sync.failed(shared);
+                if let Some(refusal) = refusal.filter(|refusal| refusal.status == 426) {
+                    let release = refusal.release.as_ref();
+                    let release = release.filter(|it| self.document.given_up(it).is_none());
+                    self.update.too_old(shared, release);
+                }
+            }
+            Verdict::Done(_) | Verdict::Revoked => self.sync.failed(shared),
         }
     }
 
@@ -667,11 +731,19 @@ impl Agent {
         let shared = &mut self.shared;
         match verdict {
             Verdict::Done(AnswerBody::Manifest(signed)) => {
+                self.update.manifest_came(shared, release, &signed);
                 self.operate.manifest_came(shared, release, &signed);
                 self.document.manifest_came(shared, release, signed);
             }
-            Verdict::Refused(refused) => self.document.manifest_refused(shared, release, refused),
+            Verdict::Refused(refused) => {
+                let code = refused.is_final().then(|| refused.code.clone());
+                self.update.manifest_missing(shared, release, code);
+                self.document.manifest_refused(shared, release, refused);
+            }
             Verdict::Later(refusal) => {
+                let not_there = refusal.as_ref().filter(|refusal| refusal.status == 404);
+                let said = not_there.map(code_or_status);
+                self.update.manifest_missing(shared, release, said);
                 if let Some(code) = refusal.as_ref().and_then(|refusal| refusal.code)
                     && code == ProblemCode::NotFound
                 {
@@ -768,7 +840,16 @@ impl Agent {
             (Opening::Enrollment, None) => {}
             (Opening::Document(raw), _) => {
                 let converge = &mut self.converge;
+                let before = shared.journal.document.clone();
                 self.document.opened(shared, converge, &raw, result);
+                let taken = shared.journal.document.clone();
+                let is_new = |taken: &Arc<TakenDocument>| {
+                    !before.is_some_and(|before| Arc::ptr_eq(&before, taken))
+                };
+                if let Some(taken) = taken.filter(is_new) {
+                    self.update
+                        .document_taken(shared, &taken.release, &taken.manifest);
+                }
             }
         }
     }
@@ -804,6 +885,7 @@ impl Agent {
                 }
                 self.operate.performed(shared, result);
             }
+            Whose::Update => self.update.performed(shared, result),
         }
     }
 
@@ -911,7 +993,6 @@ mod tests {
     use super::super::facts::Config;
     use super::*;
     use crate::limits::Limits;
-    use crate::pbx::lease::Lease;
     use crate::time::Wall;
 
     const NOW: Now = Now {
@@ -946,6 +1027,7 @@ mod tests {
                 token: None,
             },
             agent_version: "1.4.0".parse().unwrap(),
+            rolled_back_from: None,
             arch: Arch::Amd64,
             limits: Arc::new(Limits::REAL),
             release_keys: Arc::new(ReleaseKeys::none()),
@@ -1037,7 +1119,6 @@ mod tests {
         );
         let config = &agent.shared.facts.config;
         let identity = agent.shared.journal.identity.as_ref().unwrap();
-        let holder = format!("{}_{:016x}", identity.agent_id, 0);
         let bytes = size_of::<Agent>()
             + COUNTERS
             + size_of::<Durable>()
@@ -1046,10 +1127,7 @@ mod tests {
             + COUNTERS
             + size_of::<SyncReport>()
             + size_of::<CallOut>()
-            + COUNTERS
-            + size_of::<Lease>()
-            + text(&holder)
-            + text("1234567")
+            + "1234567".len().next_multiple_of(size_of::<usize>())
             + text(identity.agent_id.as_str())
             + text(config.cluster_id.as_str())
             + text(config.node_name.as_str())

@@ -2,7 +2,8 @@
 //!
 //! A plan ([`next_step`]) that is made again from what the node shows, so a crash, a new document or a failed task are all
 //! the same case. Whether a document counts at all is the affair of [`document`](super::document), what is done about the
-//! add-ons behind the Secrets that of [`addon`](super::addon). The agent's own update, which comes before all, is not here yet.
+//! add-ons behind the Secrets that of [`addon`](super::addon), and about the agent's own update, which comes before all, that of
+//! [`update`](super::update).
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -81,16 +82,19 @@ enum Next {
     WaitForApi,
     /// Nothing before it is known who leads.
     WaitForLease,
+    /// Nothing before the agent's own update.
+    WaitForUpdate,
     Finished,
 }
 
-/// The plan (SYNC-2, SYNC-6): the host's configuration, with the restart that it needs if that may be now; then the
+/// The plan (SYNC-2, SYNC-6): behind the agent's own update the host's configuration, with the restart that it needs if that may be now; then the
 /// cluster's, which is the leader's alone.
 fn next_step(
     force: Option<Force>,
     may_restart: bool,
     conditions: Conditions,
     leadership: Leadership,
+    update_comes_first: bool,
 ) -> Next {
     let Some(Force { done }) = force else {
         return if may_restart {
@@ -100,6 +104,7 @@ fn next_step(
         };
     };
     match done {
+        None if update_comes_first => Next::WaitForUpdate,
         None => Next::Do(DocumentStep::WriteDropIns),
         Some(DocumentStep::WriteDropIns) => Next::Do(DocumentStep::LetGoOfManifests),
         Some(_) if may_restart => Next::Do(DocumentStep::RestartK3s),
@@ -205,7 +210,13 @@ impl Converge {
 
     fn next_step(&self, shared: &Shared, conditions: Conditions) -> Next {
         let may_restart = self.may_restart(shared);
-        next_step(self.force, may_restart, conditions, shared.leadership)
+        next_step(
+            self.force,
+            may_restart,
+            conditions,
+            shared.leadership,
+            shared.update_comes_first,
+        )
     }
 
     /// Whether k3s may be restarted now: inside the window by the portal's time, which must be known, and while no operation
@@ -248,6 +259,10 @@ impl Converge {
             }
             Next::WaitForLease => {
                 let why = "who leads is not known yet; Secrets and add-ons wait for it".to_owned();
+                document.stand_in_force(shared, &taken, DocumentResult::Pending, Some(why));
+            }
+            Next::WaitForUpdate => {
+                let why = "the agent's own update comes first".to_owned();
                 document.stand_in_force(shared, &taken, DocumentResult::Pending, Some(why));
             }
             Next::Finished => self.finish(shared, document, &taken, force),
@@ -457,6 +472,11 @@ impl Converge {
             durable.applied_generation = taken.generation;
         }
         let failed = self.read(taken).and_then(failed_parts);
+        let update = shared.update_fails.as_deref().map(str::to_owned);
+        let failed = match (update, failed) {
+            (Some(update), Some(others)) => Some(format!("{update}; {others}")),
+            (update, others) => update.or(others),
+        };
         self.desired = None;
         let result = match failed {
             None => DocumentResult::Applied,

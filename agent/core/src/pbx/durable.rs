@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use protocol::hash::Sha256Hex;
 use protocol::id::{
-    AgentId, Generation, NodeName, OperationId, ReleaseVersion, ServerId, SnapshotName,
+    AgentId, AgentVersion, Generation, NodeName, OperationId, ReleaseVersion, ServerId,
+    SnapshotName,
 };
 use protocol::pbx::operation::{
     DiagCollectResult, OperationEvent, OperationKind, OperationOffer, SnapshotSaveResult, Step,
@@ -30,6 +31,7 @@ use crate::journal::{Ledger, StepRecord, Work};
 use crate::limits::REVOCATIONS_MAX;
 use crate::machine::KeyHandle;
 use crate::pbx::boot::{Booted, Image};
+use crate::pbx::task::Program;
 use crate::pbx::task::{AccountName, SubjectHash, Uid};
 
 /// The schema that this program writes, and the newest that it reads.
@@ -64,6 +66,15 @@ pub struct Durable {
     /// The highest floor of a manifest that was believed (UPD-6).
     #[serde(default)]
     pub floor: u64,
+    /// The agent's own update, until it is committed or given up.
+    #[serde(default)]
+    pub update: Option<Box<Update>>,
+    /// Versions that are left alone (UPD-3), the oldest first.
+    #[serde(default)]
+    pub bans: Vec<Ban>,
+    /// The release that a 426 has named last, and that came to nothing (ANS-6).
+    #[serde(default)]
+    pub tried: Option<Box<Tried>>,
     /// The operation that runs.
     #[serde(default)]
     pub operation: Option<Box<RunningOperation>>,
@@ -101,6 +112,9 @@ impl Default for Durable {
             applied_generation: Generation(0),
             addons: Arc::default(),
             floor: 0,
+            update: None,
+            bans: Vec::new(),
+            tried: None,
             operation: None,
             finished: Arc::default(),
             outbox: Vec::new(),
@@ -169,6 +183,10 @@ impl Ledger for Durable {
                 .document
                 .as_ref()
                 .is_some_and(|document| document.generation == *generation),
+            Work::Update { version, step } => self.update.as_ref().is_some_and(|update| {
+                update.program.version == *version
+                    && (update.step, update.attempt) == (*step, record.attempt)
+            }),
             Work::Operation { operation, step } => self.operation.as_ref().is_some_and(|running| {
                 running.offer.id == *operation
                     && (running.step, running.attempt) == (*step, record.attempt)
@@ -293,6 +311,107 @@ pub struct TakenDocument {
     pub raw: Arc<RawValue>,
     /// The release's manifest, verified before this was written (SYNC-4).
     pub manifest: Arc<SignedManifest>,
+}
+
+/// The agent's own update under way (UPD-1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Update {
+    /// The release that the program is of.
+    pub release: ReleaseVersion,
+    /// The program that is to run.
+    pub program: Program,
+    /// The portal has asked for it with a 426, whatever the document says (ANS-6).
+    #[serde(default)]
+    pub too_old: bool,
+    /// The version that ran before.
+    pub from: AgentVersion,
+    /// The step that has begun.
+    pub step: UpdateStep,
+    /// Which try of it, from 1.
+    pub attempt: u32,
+    /// How often the program was started in the middle of it.
+    #[serde(default)]
+    pub resumes: u32,
+}
+
+/// A step of the agent's own update, in its order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpdateStep {
+    /// The new program is fetched.
+    Fetch,
+    /// It is seen to run.
+    Check,
+    /// The running program is kept as the previous one.
+    Keep,
+    /// The rollback timer is started.
+    Arm,
+    /// The programs are swapped.
+    Swap,
+    /// The new program runs, until its first good sync.
+    Trial,
+    /// It stays, and the timer is stopped.
+    Commit,
+}
+
+impl fmt::Display for UpdateStep {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Fetch => "fetch",
+            Self::Check => "check",
+            Self::Keep => "keep",
+            Self::Arm => "arm",
+            Self::Swap => "swap",
+            Self::Trial => "trial",
+            Self::Commit => "commit",
+        })
+    }
+}
+
+/// A version that is left alone for a while (UPD-3).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ban {
+    /// The version.
+    pub version: AgentVersion,
+    /// Why.
+    pub reason: BanReason,
+    /// Until when, by the portal's time; none until that was heard.
+    #[serde(default)]
+    pub until: Option<Timestamp>,
+}
+
+/// Why a version is left alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BanReason {
+    /// It was put back by the rollback timer.
+    RolledBack,
+    /// It does not run on this node.
+    DoesNotRun,
+    /// The portal does not speak its protocol any more.
+    TooOld,
+}
+
+impl fmt::Display for BanReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::RolledBack => "it was rolled back, and is left alone for six hours",
+            Self::DoesNotRun => "it does not run here, and is left alone for six hours",
+            Self::TooOld => {
+                "the portal does not speak its protocol, and it is left alone for six hours"
+            }
+        })
+    }
+}
+
+/// A release that a 426 has named, and that came to nothing (ANS-6).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// The release.
+    pub release: ReleaseVersion,
+    /// Until when it is not asked for again, by the portal's time; none until that was heard.
+    #[serde(default)]
+    pub until: Option<Timestamp>,
 }
 
 /// The operation that runs.

@@ -15,6 +15,9 @@ pub struct BootFacts {
     pub config: Config,
     /// The running program.
     pub agent_version: AgentVersion,
+    /// The version that the rollback timer has put back, as the host has noted it; it stays noted until the next update
+    /// (UPD-3).
+    pub rolled_back_from: Option<AgentVersion>,
     /// What the node runs on.
     pub arch: Arch,
     /// The numbers of its behaviour; a fleet shares one value.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use protocol::time::Timestamp;
 
-use super::lease::{Holder, Lease, LeaseCall, LeaseReply, Servers};
+use super::lease::{Holder, Lease, LeaseCall, LeaseReply, ResourceVersion, Servers};
 use super::shared::Shared;
 use crate::machine::{Deadline, LeaseFailure, Ticket, Wake, WakeReason};
 use crate::seed::{Purpose, Seed};
@@ -29,7 +29,7 @@ pub(super) struct Lead {
     boot: u64,
     due: Monotonic,
     standing: Standing,
-    out: Option<Out>,
+    out: Option<Box<Out>>,
     /// A write that was not answered: it may have been done.
     unanswered: Option<Box<Attempt>>,
     /// The last call failed.
@@ -50,8 +50,12 @@ enum Standing {
         seen: Option<Arc<Lease>>,
         since: Monotonic,
     },
-    /// It was written, by a call that began then.
-    Holds { lease: Arc<Lease>, since: Monotonic },
+    /// It was written, by a call that began then; what tells it from any other is all that is kept of it.
+    Holds {
+        version: ResourceVersion,
+        renewed_at: Timestamp,
+        since: Monotonic,
+    },
 }
 
 /// A call that is out.
@@ -148,25 +152,26 @@ impl Lead {
             // What became of an unanswered write is to be seen first.
             _ if self.unanswered.is_some() => None,
             Standing::Unknown | Standing::Follows { .. } => None,
-            Standing::Takes { seen, .. } => Some(seen.as_ref()),
+            Standing::Takes { seen, .. } => Some(seen.as_ref().map(|lease| lease.version.clone())),
             // Versions come again in a cluster that was restored, so a Lease of long ago is looked at whole.
             Standing::Holds { .. } if self.leadership(shared) != Leadership::Leads => None,
-            Standing::Holds { lease, .. } => Some(Some(lease)),
+            Standing::Holds { version, .. } => Some(Some(version.clone())),
         };
+        let writes = over.is_some().then(|| shared.time());
         let call = match over {
             None => LeaseCall::Read,
             Some(over) => LeaseCall::Write {
                 holder: self.holder(shared)?,
                 renewed_at: shared.time(),
                 duration_ms: limits.lease_ms,
-                over: over.map(|lease| lease.version.clone()),
+                over,
             },
         };
-        self.out = Some(Out {
+        self.out = Some(Box::new(Out {
             ticket,
             began: now,
-            writes: over.map(|_| shared.time()),
-        });
+            writes,
+        }));
         Some((call, Deadline(now.plus_ms(limits.lease_call_ms_max))))
     }
 
@@ -193,10 +198,7 @@ impl Lead {
         self.is_failing = reply.is_err();
         match reply {
             Ok(LeaseReply::Read { lease, servers }) => self.read(shared, &out, lease, servers),
-            Ok(LeaseReply::Written(lease)) => {
-                let since = out.began;
-                self.standing = Standing::Holds { lease, since };
-            }
+            Ok(LeaseReply::Written(lease)) => self.hold(&lease, out.began),
             Ok(LeaseReply::Conflict) => {
                 // Whose it is now, the next look says; until then it was never seen.
                 self.standing = Standing::Follows {
@@ -213,6 +215,14 @@ impl Lead {
         }
     }
 
+    fn hold(&mut self, lease: &Lease, since: Monotonic) {
+        self.standing = Standing::Holds {
+            version: lease.version.clone(),
+            renewed_at: lease.renewed_at,
+            since,
+        };
+    }
+
     fn read(&mut self, shared: &Shared, out: &Out, lease: Option<Arc<Lease>>, servers: Servers) {
         let now = shared.now.monotonic;
         let attempt = self.unanswered.take();
@@ -224,13 +234,20 @@ impl Lead {
             && *lease.holder == *own.to_string()
             && lease.renewed_at == attempt.renewed_at
         {
-            let (lease, since) = (Arc::clone(lease), attempt.began);
-            self.standing = Standing::Holds { lease, since };
+            self.hold(lease, attempt.began);
             return;
         }
         let since = match &self.standing {
             // The last renewal was not done, and nobody else has written either: once more.
-            Standing::Holds { lease: held, .. } if Some(held) == lease.as_ref() => {
+            Standing::Holds {
+                version,
+                renewed_at,
+                ..
+            } if lease.as_ref().is_some_and(|lease| {
+                (&lease.version, lease.renewed_at) == (version, *renewed_at)
+                    && *lease.holder == *own.to_string()
+            }) =>
+            {
                 self.due = now;
                 if self.leadership(shared) != Leadership::Leads {
                     self.standing = Standing::Takes {

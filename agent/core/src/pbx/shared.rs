@@ -28,6 +28,12 @@ pub(super) struct Shared {
     pub(super) conditions: Option<Conditions>,
     /// The portal's time minus the raw clock; only the pace changes it (ANS-5).
     pub(super) clock_offset_ms: i64,
+    /// When an answer came that was plainly the portal's.
+    pub(super) heard_at: Option<Monotonic>,
+    /// The agent's own update comes before the rest of the document (SYNC-2).
+    pub(super) update_comes_first: bool,
+    /// Why the agent's own update stands in the document's way.
+    pub(super) update_fails: Option<Box<str>>,
     /// Whether this agent leads, as of this input (SYNC-6).
     pub(super) leadership: Leadership,
     /// The portal's time as a sync was answered with last, and when.
@@ -62,6 +68,13 @@ impl Shared {
     /// The time, corrected by what the portal said.
     pub(super) fn time(&self) -> Timestamp {
         self.now.wall.corrected(self.clock_offset_ms)
+    }
+
+    /// Whether the portal was heard a moment ago.
+    pub(super) fn has_heard_portal(&self) -> bool {
+        let heard = |at| self.now.monotonic.since(at).as_millis();
+        self.heard_at
+            .is_some_and(|at| heard(at) <= u128::from(self.facts.limits.heard_ms_max))
     }
 
     /// The portal's time, however the node's clock is set meanwhile; none while that is unsure (SYNC-5).

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use protocol::id::AgentVersion;
 use protocol::pbx::ProtocolVersion;
 use protocol::pbx::sync::{
     AddonReport, DocumentReport, LastError, OperationReport, SyncReport, UpdateReport,
@@ -41,6 +42,7 @@ pub(super) struct Sync {
 #[derive(Debug)]
 pub(super) struct Contents<'a> {
     pub(super) leader: bool,
+    pub(super) rolled_back_from: Option<AgentVersion>,
     pub(super) document: DocumentReport,
     pub(super) addons: &'a [AddonReport],
     pub(super) operation: Option<OperationReport>,
@@ -90,6 +92,7 @@ impl Sync {
         self.tries = Tries::default();
         let Contents {
             leader,
+            rolled_back_from,
             document,
             addons,
             operation,
@@ -104,6 +107,7 @@ impl Sync {
                 report.boot = seen.boot;
                 report.k3s = seen.k3s;
                 report.leader = leader;
+                report.update.rolled_back_from = rolled_back_from;
                 report.restart_pending = seen.restart_pending;
                 report.document = document;
                 if report.addons != addons {
@@ -130,7 +134,7 @@ impl Sync {
                     operation,
                     update: UpdateReport {
                         running: facts.agent_version.clone(),
-                        rolled_back_from: None,
+                        rolled_back_from,
                     },
                     restart_pending: seen.restart_pending,
                     clock_offset_ms: shared.clock_offset_ms,

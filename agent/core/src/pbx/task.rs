@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use protocol::hash::Sha256Hex;
-use protocol::id::{AddonName, EntryName, NodeName, ServerId, SnapshotName};
+use protocol::id::{AddonName, AgentVersion, EntryName, NodeName, ServerId, SnapshotName};
 use protocol::pbx::enroll::{BootstrapSecrets, EnrollAnswer, S3Access};
 use protocol::pbx::operation::{DiagCollectResult, Role, ServerRejoinParams};
 use protocol::pbx::sync::IngressMode;
@@ -99,6 +99,25 @@ pub enum Task {
     },
     /// Forgets every key pair but this one (OP-9).
     PromoteKeys(KeyHandle),
+    /// Fetches the program of a new agent and keeps it durably beside the running one, if its size and hash are right (UPD-1).
+    FetchProgram(Box<Program>),
+    /// Runs the fetched program to hear its version, which must be this one.
+    CheckProgram(AgentVersion),
+    /// Keeps the running program as the previous one, durably (UPD-1).
+    KeepProgram,
+    /// Notes durably that a version is on trial, and starts the timer that puts the previous program back, unless the
+    /// version is committed by then; after a start of the node it counts anew (UPD-1, UPD-5). Started again, it begins
+    /// anew.
+    ArmRollback {
+        /// The version.
+        version: AgentVersion,
+        /// When the timer fires.
+        after_ms: u64,
+    },
+    /// Puts the fetched program of this hash in the running one's place, durably; one that is there already stays (UPD-1).
+    SwapPrograms(Sha256Hex),
+    /// Notes durably that the version on trial stays, and then stops the timer (UPD-2).
+    CommitProgram,
     /// Makes a ServiceAccount that may do what its role says; one of that name stays as it is (OP-7).
     EnsureAccount(Account),
     /// Asks for a token of a ServiceAccount: [`Done::TokenIssued`] (OP-7).
@@ -284,7 +303,13 @@ impl Task {
             | Self::LetGoOfManifests(_)
             | Self::ApplyAddon { .. }
             | Self::EmptyPlatform(_)
-            | Self::DeleteAddon { .. } => false,
+            | Self::DeleteAddon { .. }
+            | Self::FetchProgram(_)
+            | Self::CheckProgram(_)
+            | Self::KeepProgram
+            | Self::ArmRollback { .. }
+            | Self::SwapPrograms(_)
+            | Self::CommitProgram => false,
         }
     }
 
@@ -299,6 +324,10 @@ impl Task {
             | Self::WriteSecrets(_)
             | Self::WriteDropIns(_)
             | Self::PromoteKeys(_)
+            | Self::KeepProgram
+            | Self::ArmRollback { .. }
+            | Self::SwapPrograms(_)
+            | Self::CommitProgram
             | Self::EnsureAccount(_)
             | Self::RequestToken { .. }
             | Self::SealKubeconfig { .. }
@@ -319,6 +348,7 @@ impl Task {
             Self::StartK3s
             | Self::StopK3s(_)
             | Self::RestartK3s
+            | Self::FetchProgram(_)
             | Self::WaitApi
             | Self::SaveSnapshot { .. }
             | Self::ConfirmSnapshot { .. }
@@ -328,12 +358,26 @@ impl Task {
             | Self::StageSlot { .. }
             | Self::Reboot { .. }
             | Self::Evict(_) => limits.long_task_ms_max,
+            Self::CheckProgram(_) => limits.program_check_ms_max,
             Self::ForgetStaleNodes { grace_ms: ms } | Self::ConfirmGone { silent_ms: ms, .. } => {
                 limits.task_ms_max.saturating_add(*ms)
             }
         };
         Deadline(now.plus_ms(ms))
     }
+}
+
+/// The program of an agent, as a verified manifest names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// Its version.
+    pub version: AgentVersion,
+    /// Where it is.
+    pub url: String,
+    /// Its hash.
+    pub sha256: Sha256Hex,
+    /// Its size in bytes.
+    pub size: u64,
 }
 
 /// Which key pairs are to be made.

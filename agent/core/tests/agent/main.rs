@@ -22,5 +22,6 @@ mod property;
 mod restart;
 mod rotate;
 mod sync;
+mod update;
 mod upgrade;
 mod world;

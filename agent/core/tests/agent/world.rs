@@ -65,6 +65,8 @@ pub(crate) struct World {
     dead: bool,
     pub(crate) node: Node,
     pub(crate) notes: Vec<Note>,
+    /// The program has ended itself.
+    pub(crate) has_exited: bool,
     out: Option<Sent>,
     ticket: Option<Ticket>,
     boots: u64,
@@ -291,6 +293,7 @@ impl World {
             dead: false,
             node: Node::new(),
             notes: Vec::new(),
+            has_exited: false,
             out: None,
             ticket: None,
             boots: seed,
@@ -303,6 +306,7 @@ impl World {
     pub(crate) fn crash(&mut self) {
         self.boots += 1_000;
         self.dead = false;
+        self.has_exited = false;
         self.dies_in_store = None;
         self.pass_ms(5_000);
         self.out = None;
@@ -402,6 +406,7 @@ impl World {
     fn act(&mut self, action: Action<Agent>) {
         match action {
             Action::Note(note) => self.notes.push(note),
+            Action::Exit => self.has_exited = true,
             Action::Observe(ticket) => self
                 .inputs
                 .push_back(Input::Observed(ticket, self.node.shows.clone())),
@@ -896,6 +901,12 @@ pub(crate) fn name(task: &Task) -> &'static str {
         Task::ResetRestore { .. } => "ResetRestore",
         Task::ForgetStaleNodes { .. } => "ForgetStaleNodes",
         Task::PromoteKeys(_) => "PromoteKeys",
+        Task::FetchProgram(_) => "FetchProgram",
+        Task::CheckProgram(_) => "CheckProgram",
+        Task::KeepProgram => "KeepProgram",
+        Task::ArmRollback { .. } => "ArmRollback",
+        Task::SwapPrograms(_) => "SwapPrograms",
+        Task::CommitProgram => "CommitProgram",
         Task::EnsureAccount(_) => "EnsureAccount",
         Task::RequestToken { .. } => "RequestToken",
         Task::SealKubeconfig { .. } => "SealKubeconfig",
@@ -944,6 +955,7 @@ pub(crate) fn facts() -> BootFacts {
             token: Some("pbxe_token".parse().unwrap()),
         },
         agent_version: "1.4.0".parse().unwrap(),
+        rolled_back_from: None,
         arch: Arch::Amd64,
         limits: Arc::new(limits()),
         release_keys: Arc::new(release_keys()),

@@ -110,6 +110,7 @@ impl Engine {
                     Input::Reply(ticket, Ok(Reply::Done(answer)))
                 }
                 Action::Lease(ticket, call, _) => Input::Leased(ticket, Ok(alone(call))),
+                Action::Exit => bail!("nothing was updated"),
                 Action::Probe(..) => bail!("nothing was interrupted"),
             };
             self.machine.handle(input, self.now);

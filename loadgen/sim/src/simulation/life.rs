@@ -14,7 +14,7 @@ use protocol::id::ClusterId;
 use super::INPUTS_MAX;
 use super::chance::{Chance, Purpose};
 use super::script::Script;
-use super::trouble::Trouble;
+use super::trouble::{Blow, Site, Trouble};
 use crate::clock::NodeClock;
 use crate::disk::{InFlight, SimDisk};
 use crate::host::{Fall, Leftover, SimHost};
@@ -36,6 +36,9 @@ pub(super) struct Life<W> {
     /// By when the task under way must have ended.
     pub(super) must_end: Monotonic,
     frozen_until: Monotonic,
+    pub(super) blow: Option<Box<Blow>>,
+    /// What the next crash leaves, if that is settled.
+    leaves: Option<(Leftover, InFlight)>,
     boots: Chance,
     pub(super) boot_time: Chance,
     pub(super) latency: Chance,
@@ -116,6 +119,8 @@ impl<W> Life<W> {
             running: None,
             must_end: Monotonic::default(),
             frozen_until: Monotonic::default(),
+            blow: None,
+            leaves: None,
             boots: chance(Purpose::Boots),
             boot_time: chance(Purpose::BootTime),
             latency: chance(Purpose::Latency),
@@ -138,6 +143,18 @@ impl<W> Life<W> {
         self.last_trouble = self.last_trouble.max(Some(self.frozen_until));
     }
 
+    /// The crash that was ordered, if this is its point.
+    pub(super) fn blow_at(&mut self, site: Site) -> Option<Trouble> {
+        let blow = self.blow.as_deref_mut().filter(|blow| blow.site == site)?;
+        if blow.passes > 0 {
+            blow.passes -= 1;
+            return None;
+        }
+        let blow = self.blow.take()?;
+        self.leaves = Some((blow.leaves, blow.write));
+        Some(Trouble::Crash(site, blow.moment))
+    }
+
     /// Until when its agent does nothing, if it is frozen.
     pub(super) fn is_frozen_until(&self, now: Monotonic) -> Option<Monotonic> {
         (self.frozen_until > now).then_some(self.frozen_until)
@@ -151,6 +168,8 @@ impl<W> Life<W> {
     /// What the agent is told at its start.
     pub(super) fn facts(&self) -> BootFacts {
         let mut facts = self.facts.clone();
+        facts.agent_version = self.host.agent_version().clone();
+        facts.rolled_back_from = self.host.rolled_back_from();
         if self.host.token_dropped() {
             facts.config.token = None;
         }
@@ -165,8 +184,9 @@ impl<W> Life<W> {
             effects,
             fall: what.unwrap_or(drawn),
         };
-        self.disk
-            .crash(self.leftovers.pick([InFlight::Lost, InFlight::Kept]));
+        let write = self.leftovers.pick([InFlight::Lost, InFlight::Kept]);
+        let (leftover, write) = self.leaves.take().unwrap_or((leftover, write));
+        self.disk.crash(write);
         match self.running.take() {
             Some((task, true)) => {
                 self.host
@@ -194,6 +214,12 @@ impl<W> Life<W> {
     pub(super) fn went_down(&mut self) {
         self.disk
             .crash(self.leftovers.pick([InFlight::Lost, InFlight::Kept]));
+        self.running = None;
+        self.end_boot();
+    }
+
+    /// The program ends by itself, between two tasks.
+    pub(super) fn exit(&mut self) {
         self.running = None;
         self.end_boot();
     }

@@ -109,6 +109,7 @@ impl Nodes {
             drawn.cast_signed() - most.cast_signed()
         };
         let (offset_ms, drift_ppm) = (off(self.clock_offset_ms_max), off(self.clock_drift_ppm_max));
+        let agent_version = AgentVersion::new("1.4.0").expect("digits and dots are a version");
         let server = Server {
             node: config.node_name.clone(),
             id: ServerId(number + 1),
@@ -119,12 +120,14 @@ impl Nodes {
             k3s_version: "v1.34.1+k3s1".to_owned(),
             costs: Arc::clone(&self.costs),
             key_seed: chance.draw(),
+            agent_version: agent_version.clone(),
             quirks: Arc::clone(&self.quirks),
         };
         NewMember {
             facts: BootFacts {
                 config,
-                agent_version: AgentVersion::new("1.4.0").expect("digits and dots are a version"),
+                agent_version,
+                rolled_back_from: None,
                 arch: Arch::Amd64,
                 limits: Arc::clone(&self.limits),
                 release_keys: Arc::clone(release_keys),

@@ -14,6 +14,8 @@ use protocol::problem::{Problem, ProblemCode};
 use protocol::time::Timestamp;
 
 use super::chance::{Chance, Purpose};
+use crate::disk::InFlight;
+use crate::host::Leftover;
 
 /// Something that goes wrong once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,6 +68,21 @@ pub enum Moment {
     Inside,
     /// It is done, and the agent does not know.
     After,
+}
+
+/// A crash at one certain point, for whoever looks at each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blow {
+    /// What it is near to.
+    pub site: Site,
+    /// How many of these pass before.
+    pub passes: u32,
+    /// When it comes.
+    pub moment: Moment,
+    /// What it leaves of a task.
+    pub leaves: Leftover,
+    /// What it leaves of a write.
+    pub write: InFlight,
 }
 
 impl Trouble {

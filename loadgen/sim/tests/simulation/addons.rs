@@ -12,7 +12,7 @@ use protocol::pbx::release::{
 use protocol::time::Timestamp;
 use serde_json::{Value, json};
 
-const RELEASE: &str = "2026.11.9";
+pub(crate) const RELEASE: &str = "2026.11.9";
 
 fn chart(name: &str) -> String {
     format!(

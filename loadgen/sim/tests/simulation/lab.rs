@@ -13,15 +13,16 @@ use agent_core::pbx::facts::Config;
 use agent_core::port::Watch;
 use agent_core::time::{Monotonic, Now};
 use fleet_sim::clock::NodeClock;
-use fleet_sim::host::{Quirks, TOKEN_MARK};
+use fleet_sim::host::{Defect, Quirks, TOKEN_MARK};
 use fleet_sim::referee::{Context, Peace, Referees, Seat};
 use fleet_sim::simulation::{Nodes, Settings, Simulation, TightLoop};
 use portal_core::control::{DesiredInput, OperationInput, OperationView};
 use portal_core::{Portal, PortalNow};
 use protocol::hash::Sha256Hex;
-use protocol::id::{ClusterId, Generation, NodeName, OperationId};
+use protocol::id::{Arch, ClusterId, Generation, NodeName, OperationId};
 use protocol::pbx::call::{Reply, Request};
 use protocol::pbx::operation::{Consent, EventState, OperationKind, SnapshotSaveResult};
+use protocol::pbx::release::AgentArtifact;
 use protocol::pbx::sync::{AddonReport, UnitState};
 use protocol::seal::SealingSecretKey;
 use protocol::sign::VerifyingKey;
@@ -271,18 +272,33 @@ fn modelled_ms(settings: &Settings, nodes: &Nodes) -> u64 {
     let restore_ms = costs.k3s_stop_ms + costs.reset_ms + nodes.limits.restore_grace_ms;
     let start_ms = settings.boot_ms.most + costs.k3s_start_ms + costs.api_ready_ms;
     let restart_ms = costs.k3s_stop_ms + costs.k3s_start_ms + costs.api_ready_ms;
-    restore_ms + start_ms + restart_ms + 5_000
+    // A new agent that does not do well is put back first, and then another may be fetched.
+    let update_ms = nodes.limits.rollback_ms + 2 * costs.fetch_program_ms + 20_000;
+    restore_ms + start_ms + restart_ms + update_ms + 5_000
 }
 
 /// The releases that nodes are upgraded to; on the second no node ever gets well.
 pub(crate) const UPGRADES: [&str; 2] = ["2026.11.2", "2026.11.3"];
 
-/// What is wrong with the nodes of every run.
-pub(crate) fn quirks() -> Arc<Quirks> {
+/// The releases that documents name in turn, with their agents.
+pub(crate) const AGENTS: [(&str, &str); 3] = [
+    (addons::RELEASE, "1.4.0"),
+    ("2026.12.2", "1.6.0"),
+    ("2026.12.1", "1.5.0"),
+];
+
+/// What is wrong with the nodes of a run: with an image that nodes are upgraded to, and with the second of the agents.
+pub(crate) fn quirks(of_agent: Option<Defect>) -> Arc<Quirks> {
+    let programs = of_agent.map(|defect| (program_hash(AGENTS[1].1), defect));
     Arc::new(Quirks {
+        programs: programs.into_iter().collect(),
         sick: vec![format!("pbx-{}-amd64.efi", UPGRADES[1]).parse().unwrap()],
         forgets_variables: false,
     })
+}
+
+fn program_hash(version: &str) -> Sha256Hex {
+    Sha256Hex::of(format!("agent {version}").as_bytes())
 }
 
 fn publish(portal: &Portal) {
@@ -301,6 +317,19 @@ fn publish(portal: &Portal) {
             }]},
             "addons": [],
         });
+        let payload = serde_json::to_vec(&manifest).unwrap();
+        portal.control(now).publish_release(&payload).unwrap();
+    }
+    for (release, version) in &AGENTS[1..] {
+        let mut manifest = addons::release();
+        manifest.version = release.parse().unwrap();
+        manifest.agent.version = version.parse().unwrap();
+        manifest.agent.artifacts = vec![AgentArtifact {
+            arch: Arch::Amd64,
+            url: "https://artifacts.invalid/agent".to_owned(),
+            sha256: program_hash(version),
+            size: 9_000_000,
+        }];
         let payload = serde_json::to_vec(&manifest).unwrap();
         portal.control(now).publish_release(&payload).unwrap();
     }
@@ -369,9 +398,14 @@ const CANARIES: [&str; 6] = [
 /// The example of the protocol, with four secrets. Each has another drop-in, so that k3s is to be restarted in the window;
 /// that is open from the 17th to the 57th minute of a run, on a Monday.
 fn document(number: u32, wanted: &Wanted) -> DesiredInput {
+    let (release, version) = match number {
+        1 => (wanted.release, AGENTS[0].1),
+        _ if number > addons::LAST => AGENTS[2],
+        _ => AGENTS[(number as usize - 1) % AGENTS.len()],
+    };
     serde_json::from_value(json!({
-        "release": wanted.release,
-        "agent_version": "1.4.0",
+        "release": release,
+        "agent_version": version,
         "host": {"snapshot_schedule": "0 */6 * * *", "snapshot_retention": 13 + number, "ingress_mode": "bundled"},
         "maintenance_window": {
             "days": ["mon"], "start": "02:20", "duration_minutes": 40, "time_zone": "Europe/Berlin",

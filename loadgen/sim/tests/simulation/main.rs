@@ -11,3 +11,4 @@ mod leaders;
 mod mixed;
 mod property;
 mod seeds;
+mod update;

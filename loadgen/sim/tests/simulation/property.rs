@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use agent_core::pbx::durable::Durable;
 use agent_core::time::Monotonic;
 use fleet_sim::clock::NodeClock;
+use fleet_sim::host::Defect;
 use fleet_sim::referee::NAMES;
 use fleet_sim::simulation::{Nodes, Settings, Trouble, Troubles, Wire};
 use portal_core::control::{AgentsQuery, OperationStatus};
@@ -34,13 +35,22 @@ fn settings(seed: u64, wire: Wire) -> Settings {
     }
 }
 
+/// What is wrong with the agent that the second document of a run names.
+const DEFECTS: [Option<Defect>; 5] = [
+    None,
+    Some(Defect::NeverSyncs),
+    Some(Defect::DiesAtStart),
+    Some(Defect::DoesNotRun),
+    Some(Defect::OtherHash),
+];
+
 /// A fleet of one to four nodes, some with wrong clocks, some in a cluster of two or three.
 fn nodes(seed: u64) -> Nodes {
     Nodes {
         servers_per_cluster: [1, 1, 3, 2][usize::try_from(seed % 4).unwrap()],
         clock_offset_ms_max: [0, 50_000, 7_200_000][usize::try_from(seed % 3).unwrap()],
         clock_drift_ppm_max: 200,
-        quirks: quirks(),
+        quirks: quirks(DEFECTS[usize::try_from(seed / 4 % 5).unwrap()]),
         ..Nodes::new(1 + u32::try_from(seed % 4).unwrap())
     }
 }
