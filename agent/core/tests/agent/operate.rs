@@ -5,6 +5,7 @@ use agent_core::machine::{Evidence, Input, LogLine, WakeReason};
 use agent_core::note::Note;
 use agent_core::pbx::task::{Bucket, Done, RestoreSource, StopFor, Task};
 use protocol::endpoint::Endpoint;
+use protocol::hash::Sha256Hex;
 use protocol::pbx::enroll::S3Access;
 use protocol::pbx::operation::{
     ClusterRestoreParams, EventState, NoParams, OperationEvent, OperationKind, OperationOffer,
@@ -127,6 +128,23 @@ fn op_1_the_bucket_is_the_documents() {
         s3,
         &Bucket::Document(Box::<S3Access>::new(secrets("document").s3))
     );
+}
+
+// rule OP-1, R46: an object without content is no snapshot, and it is the object of the name that k3s gave.
+#[test]
+fn op_1_an_empty_object_confirms_nothing() {
+    for (size, expected) in [(0, EventState::Failed), (1, EventState::Succeeded)] {
+        let mut world = World::enrolled();
+        world.node.holds = Some("ConfirmSnapshot");
+        world.offer(&save("op_1"));
+        world.settle();
+        world.release(Ok(Done::SnapshotConfirmed {
+            size,
+            sha256: Sha256Hex::of(b"object"),
+            location: "s3://b/nightly-fsn1-1".into(),
+        }));
+        assert_eq!(world.run_operation().last().unwrap().state, expected);
+    }
 }
 
 // rules OP-2, OPS-6: with the API down, in the order of its steps, with the token hash compared first.

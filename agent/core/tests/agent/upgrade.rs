@@ -278,7 +278,10 @@ fn ans_2_a_manifest_that_is_refused_fails_the_upgrade() {
             Some(Reason::ManifestRejected),
             Some(Step::Preflight),
         );
-        assert_eq!(end(&world.run_operation()), expected, "{code}");
+        let events = world.run_operation();
+        assert_eq!(end(&events), expected, "{code}");
+        let why = events.last().unwrap().message.clone().unwrap();
+        assert!(why.ends_with(code.as_str()), "{why}");
         assert_eq!(world.tasks(), [""; 0]);
     }
 }
