@@ -13,7 +13,7 @@ use portal_core::control::{
     OperationInput, OperationStatus, OperationView, TokenLine, TokensInput,
 };
 use protocol::hash::Sha256Hex;
-use protocol::id::{AgentId, Arch, ClusterId, Generation, NodeName, OperationId};
+use protocol::id::{AddonName, AgentId, Arch, ClusterId, Generation, NodeName, OperationId};
 use protocol::pbx::operation::{Consent, EventState, OperationEvent};
 use protocol::pbx::release::{
     AddonTemplate, AgentArtifact, AgentRelease, ImageArtifact, ImageRelease, Manifest,
@@ -345,11 +345,20 @@ fn manifest(release: &ReleaseSpec, now: Timestamp) -> Manifest {
                 name: name.clone(),
                 requires: Vec::new(),
                 conflicts: Vec::new(),
-                template: String::new(),
+                template: chart_template(name),
                 health: None,
             })
             .collect(),
     }
+}
+
+/// A chart of the add-on's name with the document's options as its values.
+fn chart_template(name: &AddonName) -> String {
+    format!(
+        "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: {name}\n  namespace: kube-system\nspec:\n  \
+         chart: {name}\n  targetNamespace: {name}\n  createNamespace: true\n  valuesContent: |-\n    \
+         {{{{ options | tojson }}}}\n"
+    )
 }
 
 #[cfg(test)]

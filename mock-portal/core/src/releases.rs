@@ -132,17 +132,41 @@ fn first_release() -> Manifest {
     }
 }
 
+/// A chart with the document's options as its values, and with the secret ones in a Secret that it reads.
+const TEMPLATE: &str = "apiVersion: helm.cattle.io/v1
+kind: HelmChart
+metadata:
+  name: NAME
+  namespace: kube-system
+spec:
+  chart: NAME
+  targetNamespace: NAME
+  createNamespace: true
+  valuesContent: |-
+    {{ options | tojson }}
+{%- if secret_options %}
+  valuesSecrets:
+  - name: {{ secret_name }}
+    keys: [values.yaml]
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: {{ secret_name }}
+  namespace: kube-system
+stringData:
+  values.yaml: |-
+    {{ secret_options | tojson }}
+{%- endif %}
+";
+
 fn addon(name: &str, requires: &[&str], deployment: Option<&str>) -> AddonTemplate {
     let named = |name: &str| AddonName::new(name).expect("a name from the list above");
     AddonTemplate {
         name: named(name),
         requires: requires.iter().map(|name| named(name)).collect(),
         conflicts: Vec::new(),
-        template: format!(
-            "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata:\n  name: {name}\n  namespace: kube-system\n  labels:\n    \
-             pbx.io/managed: \"true\"\n    pbx.io/addon: {name}\nspec:\n  chart: {name}\n  targetNamespace: {name}\n  \
-             createNamespace: true\n  valuesContent: |-\n    {{{{ options | tojson }}}}\n"
-        ),
+        template: TEMPLATE.replace("NAME", name),
         health: deployment.map(|name| HealthCheck {
             deployments: vec![DeploymentRef {
                 namespace: name.to_owned(),
