@@ -494,7 +494,7 @@ spec: {chart: x, valuesContent: '{{ options | tojson }}'}
         assert_eq!(labels["team"], "a");
     }
 
-    // rule ADD-2: one object that is not on the list, and nothing is rendered.
+    // rules ADD-2, ADD-17: one object that is not on the list, and nothing is rendered.
     #[test]
     fn add_2_anything_that_is_not_on_the_list_refuses_all_of_it() {
         let object = |api: &str, kind: &str, name: &str, namespace: &str| {
