@@ -246,9 +246,23 @@ fn ops_9_an_update_and_an_operation_wait_for_each_other() {
 
     world.starts_as("1.5.0");
     world.offer(&save("op_2"));
-    assert!(world.disk.operation.is_none(), "not while it is on trial");
+    assert!(
+        !world.tasks().contains(&"SaveSnapshot"),
+        "not while it is on trial"
+    );
     world.offer(&save("op_2"));
     assert!(world.tasks().contains(&"SaveSnapshot"));
+
+    // One that comes while the program is fetched goes before the rest of the update.
+    let mut world = World::enrolled();
+    world.node.holds = Some("FetchProgram");
+    world.name_1_5_0();
+    world.offer(&save("op_3"));
+    world.release_well();
+    let mut tasks = world.tasks();
+    tasks.retain(|task| !task.starts_with("Write"));
+    let expected = ["FetchProgram", "SaveSnapshot", "ConfirmSnapshot"];
+    assert_eq!(tasks[..3], expected);
 }
 
 // What fails before the swap is tried again, and holds nothing else up.
