@@ -4,9 +4,9 @@
 //! Between the two, [`SimHost::interrupt`] is a crash: of the durable effects of the task, as many are done as the caller
 //! says ([`Leftover`]), and [`SimHost::probe`] looks at what that leaves (OPS-4).
 //!
-//! - [`effects`]: the durable effects of a task, counted.
-//! - [`log`]: the logs of operations.
-//! - [`slots`]: what it boots from, and the way back.
+//! - `effects`: the durable effects of a task, counted.
+//! - `log`: the logs of operations.
+//! - `slots`: what it boots from, and the way back.
 
 mod effects;
 mod log;

@@ -50,7 +50,9 @@ enum Gate {
 pub(super) struct Tries {
     refused: u32,
     signed_again: bool,
-    signed_at: Option<UnixSeconds>,
+    /// The second that it was signed with last, and the last one before a correction of the clock that led far away from
+    /// it: where the clock comes back to, no second is used twice. 0 for none.
+    signed_at: [u64; 2],
 }
 
 impl Tries {
@@ -158,11 +160,13 @@ impl Pace {
         };
         let clock = shared.time().unix_seconds().max(0).unsigned_abs();
         let clock = clock.min(LATEST_STAMP - CLOCK_SKEW_SECONDS_MAX);
-        let before = tries
-            .signed_at
-            .filter(|UnixSeconds(last)| *last < clock + CLOCK_SKEW_SECONDS_MAX);
-        let at = UnixSeconds(before.map_or(clock, |UnixSeconds(last)| clock.max(last + 1)));
-        tries.signed_at = Some(at);
+        let [last, before] = tries.signed_at;
+        let can_follow = |second: &u64| *second != 0 && *second < clock + CLOCK_SKEW_SECONDS_MAX;
+        let latest = [last, before].into_iter().filter(can_follow).max();
+        let at = latest.map_or(clock, |second| clock.max(second + 1));
+        let was_led_away = last > at || at - last >= LED_AWAY_SECONDS;
+        tries.signed_at = [at, if was_led_away { last } else { before }];
+        let at = UnixSeconds(at);
         Some(Stamp {
             agent: identity.agent_id.clone(),
             key,
@@ -171,6 +175,8 @@ impl Pace {
     }
 }
 
+/// No wait between two tries is as long, so the clock was corrected.
+const LED_AWAY_SECONDS: u64 = 3_600;
 /// The last timestamp that has ten digits (KEY-2).
 const LATEST_STAMP: u64 = 9_999_999_999;
 

@@ -558,6 +558,26 @@ fn ans_5_a_correction_signs_no_second_twice() {
     }
 }
 
+// rule ANS-5: nor after a word that led the clock far away and another one that leads it back.
+#[test]
+fn ans_5_a_clock_that_was_led_away_comes_back_to_another_second() {
+    let mut world = World::enrolled();
+    world.offer(&save("op_1"));
+    let first = world.call_of(Endpoint::Events);
+    // A request goes out again a second after such a word: by the last one in the second of the first time.
+    let second = first.stamp().cast_signed();
+    for portal_time in [second + 10 * 365 * 86_400, second - 1] {
+        let portal_time = Timestamp::from_unix_ms(portal_time * 1_000);
+        world.reply(refused(Refusal {
+            portal_time: Some(portal_time),
+            ..refusal(ProblemCode::ClockSkew)
+        }));
+        let next = world.call_of(Endpoint::Events);
+        assert_eq!(next.body(), first.body());
+        assert_ne!(next.stamp(), first.stamp());
+    }
+}
+
 // rule KEY-2: ten digits, whatever the node's clock says and however often the request goes out.
 #[test]
 fn key_2_a_timestamp_never_has_eleven_digits() {
