@@ -231,7 +231,7 @@ fn the_schema_accepts_what_is_shipped_and_not_what_is_mistyped() {
         for (right, wrong) in [
             ("duration = ", "durashun = "),
             ("enrolled = ", "enroled = "),
-            ("\ncount = ", "\ncount = -"),
+            ("\ncount = ", "\ncount = \"many\" # "),
             ("outcome = \"ok\"", "outcome = \"okay\""),
         ] {
             assert!(shipped.text.contains(right), "{}: {right}", shipped.name);

@@ -18,6 +18,9 @@ use crate::trace::Event;
 pub(super) struct Leaders {
     asked: BTreeMap<usize, Monotonic>,
     held: BTreeMap<usize, BTreeMap<usize, Monotonic>>,
+    /// Under which renewal an agent has begun what it is at. It cannot be cancelled; a Lease that is lost meanwhile (a
+    /// cluster that was restored has another one) does not shorten the time for it.
+    begun_under: BTreeMap<usize, Monotonic>,
 }
 
 impl Leaders {
@@ -43,8 +46,14 @@ impl Leaders {
                 self.held.entry(cluster).or_default().remove(&agent);
             }
             Event::Began(began) if began.changes_cluster => {
-                let breach = self.breach(cluster, agent, limits, now).or_else(|| {
-                    let since = self.held.get(&cluster)?.get(&agent)?;
+                let own = self.held.get(&cluster).and_then(|held| held.get(&agent));
+                let own = own.copied();
+                match own {
+                    Some(since) => self.begun_under.insert(agent, since),
+                    None => self.begun_under.remove(&agent),
+                };
+                let breach = self.breach(cluster, agent, own, limits, now).or_else(|| {
+                    let since = own?;
                     let ends = since.plus_ms(limits.lease_renew_ms_max);
                     (now >= ends).then(|| {
                         let work = &began.record.work;
@@ -57,7 +66,8 @@ impl Leaders {
                 began,
                 succeeded: true,
             } if began.changes_cluster => {
-                let breach = self.breach(cluster, agent, limits, now);
+                let own = self.begun_under.remove(&agent);
+                let breach = self.breach(cluster, agent, own, limits, now);
                 bench.judge(13, breach);
             }
             _ => {}
@@ -68,16 +78,17 @@ impl Leaders {
         &self,
         cluster: usize,
         agent: usize,
+        own: Option<Monotonic>,
         limits: &Limits,
         now: Monotonic,
     ) -> Option<String> {
         let none = BTreeMap::new();
         let held = self.held.get(&cluster).unwrap_or(&none);
         let lasts = |since: &Monotonic| now < since.plus_ms(limits.lease_ms);
-        let Some(own) = held.get(&agent) else {
+        let Some(own) = own else {
             return Some("changes the cluster, and does not hold the Lease".to_owned());
         };
-        if !lasts(own) {
+        if !lasts(&own) {
             return Some("changes the cluster after the end of its own Lease".to_owned());
         }
         let another = held

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use agent_core::journal::Work;
 use agent_core::limits::{Limits, SIGN_AGAIN_MS};
 use agent_core::machine::{Call, KeyHandle, Wake, WakeReason};
 use agent_core::pbx::durable::Durable;
@@ -44,6 +45,8 @@ pub(super) struct Pace {
     signed: [Signed; SIGNATURES_KEPT],
     next_signed: usize,
     host_failed: Option<Monotonic>,
+    /// A step of the agent's own update, which has a row of its own.
+    update_failed: Option<Monotonic>,
     store_failed: Option<Monotonic>,
 }
 
@@ -75,6 +78,7 @@ impl Pace {
             signed: [const { None }; SIGNATURES_KEPT],
             next_signed: 0,
             host_failed: None,
+            update_failed: None,
             store_failed: None,
         }
     }
@@ -97,8 +101,14 @@ impl Pace {
             Event::Refused { call, refusal } => self.refused(call, refusal, bench),
             Event::Unanswered { .. } => self.fails(now, None),
             Event::Ended {
-                succeeded: false, ..
-            } => self.host_failed = Some(now),
+                began,
+                succeeded: false,
+            } => match began.record.work {
+                // A step of an operation that fails ends it, and nothing is tried again.
+                Work::Operation { .. } => {}
+                Work::Update { .. } => self.update_failed = Some(now),
+                Work::Enrollment { .. } | Work::Document { .. } => self.host_failed = Some(now),
+            },
             Event::Waits(wake) => self.waits(*wake, bench),
             _ => {}
         }
@@ -292,10 +302,13 @@ impl Pace {
                 let (low, high) = backoff_ms(limits, failures);
                 (failure.at, low, high)
             }),
-            WakeReason::TaskRetry { failures } => self.host_failed.map(|failed| {
+            WakeReason::TaskRetry { failures } => {
                 let (low, high) = backoff_ms(limits, failures);
-                (failed, low, high)
-            }),
+                let of_update =
+                    |failed: &Monotonic| at >= failed.plus_ms(low) && at <= failed.plus_ms(high);
+                let failed = self.update_failed.filter(of_update).or(self.host_failed);
+                failed.map(|failed| (failed, low, high))
+            }
             WakeReason::StoreRetry { failures } => self.store_failed.map(|failed| {
                 let (low, high) = backoff_ms(limits, failures);
                 (failed, low, high)
