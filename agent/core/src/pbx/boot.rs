@@ -1,6 +1,6 @@
 //! What an upgrade knows of a node: the image it goes to, the slots it boots from, how it is before and after (OP-5, OP-6).
 //!
-//! Only facts; what follows from them is [`steps::upgrade`](super::steps)'s.
+//! Only facts; what follows from them is `steps::upgrade`'s.
 
 use std::fmt;
 
