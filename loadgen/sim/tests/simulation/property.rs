@@ -71,9 +71,7 @@ fn live_through(seed: u64, wire: Wire) -> Lab {
     lab.operate(OperationKind::AgentRotateKey, |_, _| Some(json!({})));
     at(&mut lab, 16);
     lab.operate(OperationKind::ClusterRestore, restore_params);
-    at(&mut lab, 14);
     lab.set_document();
-    at(&mut lab, 16);
     lab.meddle(seed + 1);
     at(&mut lab, 24);
     lab.set_document();
