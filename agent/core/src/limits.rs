@@ -38,8 +38,11 @@ pub struct Limits {
     pub lease_ms: u64,
     /// How long a holder leads after its last renewal that succeeded began; shorter than the Lease lasts (SYNC-6).
     pub lease_renew_ms_max: u64,
-    /// Between two questions about the Lease (SYNC-6).
+    /// Between two questions about the Lease, where there are other servers (SYNC-6).
     pub lease_retry_ms: u64,
+    /// Between two renewals of the Lease by the only server of its cluster: half of the time that it leads without one
+    /// (SYNC-6).
+    pub lease_alone_ms: u64,
     /// Until a question about the Lease must be answered (SYNC-6).
     pub lease_call_ms_max: u64,
     /// What a new program is given for its first good sync before the one before is put back (UPD-1).
@@ -85,6 +88,8 @@ pub const PREFLIGHT_LOOKS_MAX: u32 = 30;
 pub const OPERATION_LOG_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of all operations' logs on the node; beyond it the oldest logs go (R9).
 pub const OPERATION_LOGS_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// The tempo below which the time that a holder of the Lease is given scales no further.
+const GUARD_TEMPO_MIN: f64 = 0.01;
 
 impl Limits {
     /// A node's.
@@ -106,6 +111,7 @@ impl Limits {
         lease_ms: 137_000,
         lease_renew_ms_max: 107_000,
         lease_retry_ms: 26_000,
+        lease_alone_ms: 53_000,
         lease_call_ms_max: 10_000,
         rollback_ms: 600_000,
         ban_ms: 21_600_000,
@@ -114,7 +120,9 @@ impl Limits {
         portal_time_ms_max: 86_400_000,
     };
 
-    /// The same agent at another tempo: below 1 is faster. Every duration of an agent scales, nothing of the wire does.
+    /// The same agent at another tempo: below 1 is faster. Every duration of an agent scales, nothing of the wire does; what
+    /// a holder of the Lease is given for its renewals scales down to a hundredth, since how late a busy machine lets it be
+    /// does not scale at all.
     ///
     /// # Panics
     /// If the tempo is not a number above zero.
@@ -129,7 +137,9 @@ impl Limits {
             clippy::cast_precision_loss,
             reason = "milliseconds of at most days, times a positive number; `as` saturates"
         )]
-        let scale = |ms: u64| ((ms as f64 * tempo).round() as u64).max(1);
+        let scaled = |ms: u64, tempo: f64| ((ms as f64 * tempo).round() as u64).max(1);
+        let scale = |ms| scaled(ms, tempo);
+        let guard = |ms| scaled(ms, tempo.max(GUARD_TEMPO_MIN));
         Self {
             sync_interval_ms: scale(self.sync_interval_ms),
             sync_jitter_ms: scale(self.sync_jitter_ms),
@@ -145,10 +155,11 @@ impl Limits {
             task_ms_max: scale(self.task_ms_max),
             long_task_ms_max: scale(self.long_task_ms_max),
             day_look_ms: scale(self.day_look_ms),
-            lease_ms: scale(self.lease_ms),
-            lease_renew_ms_max: scale(self.lease_renew_ms_max),
+            lease_ms: guard(self.lease_ms),
+            lease_renew_ms_max: guard(self.lease_renew_ms_max),
             lease_retry_ms: scale(self.lease_retry_ms),
-            lease_call_ms_max: scale(self.lease_call_ms_max),
+            lease_alone_ms: scale(self.lease_alone_ms),
+            lease_call_ms_max: guard(self.lease_call_ms_max),
             rollback_ms: scale(self.rollback_ms),
             ban_ms: scale(self.ban_ms),
             program_check_ms_max: scale(self.program_check_ms_max),

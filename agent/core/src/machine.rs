@@ -175,7 +175,7 @@ pub enum WakeReason {
     /// The cluster's configuration is to be applied again (SYNC-3).
     Reapply,
     /// The lease is to be renewed or looked at again, at most
-    /// [`lease_retry_ms`](crate::limits::Limits::lease_retry_ms) after the last answer (SYNC-6).
+    /// [`lease_alone_ms`](crate::limits::Limits::lease_alone_ms) after the last answer (SYNC-6).
     Lease,
     /// The maintenance window opens, in which k3s is to be restarted (SYNC-5).
     WindowOpens,

@@ -241,24 +241,21 @@ impl SimCluster {
     /// While the API is down.
     pub fn lease(&self, own: &NodeName) -> Result<(Option<Arc<Lease>>, Servers), ApiDown> {
         let data = self.asked()?;
-        let servers = if data.nodes.keys().eq([own]) {
-            Servers::OnlyThis
-        } else {
-            Servers::Several
-        };
-        Ok((data.lease.clone(), servers))
+        Ok((data.lease.clone(), data.servers(own)))
     }
 
-    /// Writes the leader's Lease if it still has this version, or is not there where none is given; `None` if not.
+    /// Writes the leader's Lease if it still has this version, or is not there where none is given; `None` if not. Answers as
+    /// [`SimCluster::lease`] does.
     ///
     /// # Errors
     /// While the API is down.
     pub fn write_lease(
         &mut self,
+        own: &NodeName,
         holder: &Holder,
         renewed_at: Timestamp,
         over: Option<&ResourceVersion>,
-    ) -> Result<Option<Arc<Lease>>, ApiDown> {
+    ) -> Result<Option<(Arc<Lease>, Servers)>, ApiDown> {
         let data = self.api()?;
         if data.lease.as_ref().map(|lease| &lease.version) != over {
             return Ok(None);
@@ -270,7 +267,7 @@ impl SimCluster {
             version: ResourceVersion(data.version.to_string().into()),
         });
         data.lease = Some(Arc::clone(&lease));
-        Ok(Some(lease))
+        Ok(Some((lease, data.servers(own))))
     }
 
     fn api(&mut self) -> Result<&mut Data, ApiDown> {
@@ -472,6 +469,14 @@ impl SimCluster {
 }
 
 impl Data {
+    /// Which servers there are beside one.
+    fn servers(&self, own: &NodeName) -> Servers {
+        match self.nodes.keys().eq([own]) {
+            true => Servers::OnlyThis,
+            false => Servers::Several,
+        }
+    }
+
     /// What runs on a node: two pods that can be moved, and one that a disruption budget guards.
     fn pods_of(&mut self, node: &NodeName) -> &mut Vec<Pod> {
         self.pods.entry(node.clone()).or_insert_with(|| {

@@ -333,8 +333,11 @@ impl SimHost {
                 over,
                 ..
             } => cluster
-                .write_lease(holder, *renewed_at, over.as_ref())
-                .map(|written| written.map_or(LeaseReply::Conflict, LeaseReply::Written)),
+                .write_lease(&self.server.node, holder, *renewed_at, over.as_ref())
+                .map(|written| match written {
+                    Some((lease, servers)) => LeaseReply::Written { lease, servers },
+                    None => LeaseReply::Conflict,
+                }),
         };
         reply.map_err(|down| LeaseFailure {
             why: down.to_string().into(),

@@ -49,6 +49,7 @@ pub use self::script::{Occasion, Planned};
 pub use self::trouble::{Blow, Moment, Site, Trouble, Troubles};
 pub use self::wire::Wire;
 
+pub use self::digest::Digest;
 use self::digest::TraceDigest;
 use self::life::Life;
 use self::script::Script;
@@ -285,7 +286,7 @@ impl<W> Simulation<W> {
     }
 
     /// The digest of the trace so far: two runs with the same one were the same.
-    pub fn digest(&self) -> Sha256Hex {
+    pub fn digest(&self) -> Digest {
         self.digest.value()
     }
 

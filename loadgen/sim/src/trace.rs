@@ -184,7 +184,7 @@ impl Tap {
                 place: "a task's log",
                 text: format!("{lines:?}"),
             }),
-            Input::Leased(_, Ok(LeaseReply::Written(_))) => see(Event::LeaseWritten),
+            Input::Leased(_, Ok(LeaseReply::Written { .. })) => see(Event::LeaseWritten),
             Input::Leased(_, Ok(LeaseReply::Conflict)) => see(Event::LeaseLost),
             Input::Leased(
                 _,

@@ -168,13 +168,22 @@ pub(super) const MEASUREMENTS: &[Measurement] = &[
         name: "engine",
         seconds: 1,
         how: "The growth of resident memory by 20,000 engines that are enrolled, have the document in force and have synced, \
-              with nothing around them. The document is one for all.",
-        figures: &[Figure {
-            name: "engine_kib",
-            what: "memory of an engine beside the shared document",
-            unit: "KiB",
-            is: Is::AtMost(2.0),
-        }],
+              with nothing around them. The document is one for all, and so is what is recorded of the objects that were applied \
+              for its three add-ons: 20,000 more that have this for themselves show what that takes.",
+        figures: &[
+            Figure {
+                name: "engine_kib",
+                what: "memory of an engine beside the shared document",
+                unit: "KiB",
+                is: Is::AtMost(2.0),
+            },
+            Figure {
+                name: "addons_kib",
+                what: "memory of its record of what was applied for three add-ons",
+                unit: "KiB",
+                is: Is::Beside,
+            },
+        ],
     },
     Measurement {
         name: "day",

@@ -8,7 +8,7 @@
 //! - A holder leads until its last write that succeeded *began* longer ago than the deadline of a renewal, which is shorter
 //!   than the Lease lasts: it has stopped before another may begin, whatever was slow between the two.
 //! - Alone, the only server of its cluster, an agent need not wait for a Lease that is absent or its own of an earlier life.
-//!   It holds and renews it all the same, so that a server that joins finds it.
+//!   It holds and renews it all the same, so that a server that joins finds it, but less often: nobody could take over.
 //! - What it holds it knows by what it wrote in this life. A Lease that names it and that it did not write is from the past
 //!   (a restored cluster's) and expires as anybody's.
 
@@ -193,12 +193,19 @@ impl Lead {
         let Some(out) = self.out.take_if(|out| out.ticket == ticket) else {
             return;
         };
-        let now = shared.now.monotonic;
-        self.due = now.plus_ms(shared.facts.limits.lease_retry_ms);
+        let (now, limits) = (shared.now.monotonic, &shared.facts.limits);
+        let wait_ms = match reply {
+            Ok(LeaseReply::Written {
+                servers: Servers::OnlyThis,
+                ..
+            }) => limits.lease_alone_ms,
+            _ => limits.lease_retry_ms,
+        };
+        self.due = now.plus_ms(wait_ms);
         self.is_failing = reply.is_err();
         match reply {
             Ok(LeaseReply::Read { lease, servers }) => self.read(shared, &out, lease, servers),
-            Ok(LeaseReply::Written(lease)) => self.hold(&lease, out.began),
+            Ok(LeaseReply::Written { lease, .. }) => self.hold(&lease, out.began),
             Ok(LeaseReply::Conflict) => {
                 // Whose it is now, the next look says; until then it was never seen.
                 self.standing = Standing::Follows {

@@ -50,7 +50,7 @@ impl fmt::Display for Holder {
 }
 
 /// What an agent asks about the Lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum LeaseCall {
     /// To read it, and which servers the cluster has.
     Read,
@@ -68,7 +68,7 @@ pub enum LeaseCall {
 }
 
 /// What the API says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum LeaseReply {
     /// As it is; none where there is none.
     Read {
@@ -78,7 +78,12 @@ pub enum LeaseReply {
         servers: Servers,
     },
     /// As it was written.
-    Written(Arc<Lease>),
+    Written {
+        /// The Lease.
+        lease: Arc<Lease>,
+        /// The servers of the cluster.
+        servers: Servers,
+    },
     /// It was written by somebody else meanwhile, or it is gone; nothing was changed.
     Conflict,
 }

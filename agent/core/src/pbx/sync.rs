@@ -29,10 +29,8 @@ pub(super) struct Sync {
     jitter: Chance,
     /// Reports made since this start of the program.
     sequence: u64,
-    /// The last report.
+    /// The report that is to go out, for the first time or again as it is. None between two cycles.
     report: Option<Arc<SyncReport>>,
-    /// The last report is to go out, for the first time or again as it is.
-    is_ready: bool,
     pub(super) tries: Tries,
     /// What the portal refused again and again, for the next report (ANS-2).
     last_error: Option<Box<LastError>>,
@@ -59,7 +57,6 @@ impl Sync {
             jitter: seed.child(Purpose::SyncJitter),
             sequence: 0,
             report: None,
-            is_ready: false,
             tries: Tries::default(),
             last_error: None,
         }
@@ -81,14 +78,12 @@ impl Sync {
     /// The report that is to go out, in a cycle that was due at `intended`; none before the node was looked at.
     pub(super) fn ready(&mut self, intended: Monotonic) -> Option<Arc<SyncReport>> {
         self.intended = intended;
-        self.report.clone().filter(|_| self.is_ready)
+        self.report.clone()
     }
 
-    /// A new report. Nothing is allocated where nothing has changed: the last report is written over, once its reader is
-    /// through with it.
+    /// A new report.
     pub(super) fn looked(&mut self, shared: &Shared, seen: Observation, contents: Contents<'_>) {
         self.sequence += 1;
-        self.is_ready = true;
         self.tries = Tries::default();
         let Contents {
             leader,
@@ -100,55 +95,33 @@ impl Sync {
             keys_created_at,
         } = contents;
         let facts = &shared.facts;
-        match &mut self.report {
-            Some(report) => {
-                let report = Arc::make_mut(report);
-                report.sequence = self.sequence;
-                report.boot = seen.boot;
-                report.k3s = seen.k3s;
-                report.leader = leader;
-                report.update.rolled_back_from = rolled_back_from;
-                report.restart_pending = seen.restart_pending;
-                report.document = document;
-                if report.addons != addons {
-                    report.addons = addons.to_vec();
-                }
-                report.operation = operation;
-                report.clock_offset_ms = shared.clock_offset_ms;
-                report.keys_created_at = keys_created_at;
-                report.last_error = self.last_error.as_deref().cloned();
-                report.problems = problems;
-            }
-            None => {
-                self.report = Some(Arc::new(SyncReport {
-                    protocol: ProtocolVersion::CURRENT,
-                    sequence: self.sequence,
-                    agent_version: facts.agent_version.clone(),
-                    arch: facts.arch,
-                    node_name: facts.config.node_name.clone(),
-                    boot: seen.boot,
-                    k3s: seen.k3s,
-                    leader,
-                    document,
-                    addons: addons.to_vec(),
-                    operation,
-                    update: UpdateReport {
-                        running: facts.agent_version.clone(),
-                        rolled_back_from,
-                    },
-                    restart_pending: seen.restart_pending,
-                    clock_offset_ms: shared.clock_offset_ms,
-                    keys_created_at,
-                    last_error: self.last_error.as_deref().cloned(),
-                    problems,
-                }));
-            }
-        }
+        self.report = Some(Arc::new(SyncReport {
+            protocol: ProtocolVersion::CURRENT,
+            sequence: self.sequence,
+            agent_version: facts.agent_version.clone(),
+            arch: facts.arch,
+            node_name: facts.config.node_name.clone(),
+            boot: seen.boot,
+            k3s: seen.k3s,
+            leader,
+            document,
+            addons: addons.to_vec(),
+            operation,
+            update: UpdateReport {
+                running: facts.agent_version.clone(),
+                rolled_back_from,
+            },
+            restart_pending: seen.restart_pending,
+            clock_offset_ms: shared.clock_offset_ms,
+            keys_created_at,
+            last_error: self.last_error.as_deref().cloned(),
+            problems,
+        }));
     }
 
     /// The cycle ended well. The next is due an interval after this one was, or at once if that is past (SYNC-9).
     pub(super) fn succeeded(&mut self, shared: &Shared) {
-        self.is_ready = false;
+        self.report = None;
         self.last_error = None;
         let limits = &shared.facts.limits;
         let jitter_ms = limits.sync_jitter_ms.min(limits.sync_interval_ms);
@@ -161,15 +134,14 @@ impl Sync {
 
     /// The same report is to go out once more, with the next second (ANS-3).
     pub(super) fn again(&mut self, shared: &Shared) {
-        self.is_ready = true;
         self.due = shared.now.monotonic;
     }
 
     /// The report was refused with 400: it goes out again byte for byte, or for the third time is given up for another one
     /// that says so (ANS-2).
     pub(super) fn refused(&mut self, shared: &Shared, refused: RequestRefused) {
-        self.is_ready = !refused.is_final();
         if refused.is_final() {
+            self.report = None;
             let before = self.last_error.take().map_or(0, |last| last.count);
             self.last_error = Some(Box::new(LastError {
                 code: refused.code,
@@ -181,7 +153,7 @@ impl Sync {
 
     /// Any other failure: a new report once the pace allows it.
     pub(super) fn failed(&mut self, shared: &Shared) {
-        self.is_ready = false;
+        self.report = None;
         self.due = shared.now.monotonic;
     }
 }

@@ -743,7 +743,10 @@ impl Node {
             }
             LeaseCall::Write {
                 holder, renewed_at, ..
-            } => LeaseReply::Written(self.write_lease(&holder.to_string(), renewed_at)),
+            } => LeaseReply::Written {
+                lease: self.write_lease(&holder.to_string(), renewed_at),
+                servers: self.servers,
+            },
         };
         match trouble {
             Some(LeaseTrouble::AnswerLost) => silent,
@@ -941,6 +944,7 @@ fn limits() -> Limits {
     let years_ms = 100_000_000_000;
     Limits {
         lease_retry_ms: years_ms,
+        lease_alone_ms: years_ms,
         lease_renew_ms_max: 2 * years_ms,
         lease_ms: 3 * years_ms,
         ..Limits::REAL

@@ -1,15 +1,17 @@
 //! What an agent's engine takes of memory: thousands of machines that are enrolled, have the same document in force and
-//! have synced, with their own identities and records, and nothing around them. The document itself is one for all.
+//! have synced, with their own identities and records, and nothing around them. The document itself is one for all, and so is
+//! at first what is recorded of the objects that were applied for it; what that takes is measured then.
 
 use std::sync::Arc;
 
 use agent_core::limits::Limits;
 use agent_core::machine::{Action, Input, Machine as _};
 use agent_core::pbx::Agent;
+use agent_core::pbx::addon::seen::KeptAddon;
 use agent_core::pbx::durable::{Durable, Identity};
 use agent_core::pbx::facts::{BootFacts, Config};
 use agent_core::pbx::lease::{Lease, LeaseCall, LeaseReply, ResourceVersion, Servers};
-use agent_core::pbx::task::Done;
+use agent_core::pbx::task::{Done, Task};
 use agent_core::seed::Seed;
 use agent_core::time::{Monotonic, Now, Wall};
 use anyhow::{Context as _, Result, bail, ensure};
@@ -26,15 +28,33 @@ const SYNCS: u32 = 3;
 
 pub(crate) fn measure() -> Result<Figures> {
     let template = settled()?;
+    let applied = serde_json::to_vec(&template.durable.addons)?;
+    let beside_all = grown(&template, || Ok(Arc::clone(&template.durable.addons)))?;
+    let with_its_own = grown(&template, || {
+        let read: Vec<KeptAddon> = serde_json::from_slice(&applied)?;
+        // As an agent keeps it, which leaves no room in it.
+        Ok(Arc::new(read.clone()))
+    })?;
+    Ok([
+        ("engine_kib", beside_all),
+        ("addons_kib", with_its_own - beside_all),
+    ]
+    .into())
+}
+
+/// What an engine takes, given what is kept of what was applied.
+fn grown(template: &Settled, applied: impl Fn() -> Result<Arc<Vec<KeptAddon>>>) -> Result<f64> {
     let limits = Arc::new(Limits::REAL);
     let before = resident_kib("self")?;
     let mut engines = Vec::with_capacity(ENGINES);
     for number in 0..ENGINES {
-        engines.push(Engine::start(&template, &limits, number)?);
+        engines.push(Engine::start(template, &limits, number, applied()?)?);
     }
     let after = resident_kib("self")?;
     ensure!(engines.len() == ENGINES, "all of them are alive");
-    Ok([("engine_kib", (after - before) / ENGINES as f64)].into())
+    // What is freed is there for the next, whose growth would not be seen.
+    std::mem::forget(engines);
+    Ok((after - before) / ENGINES as f64)
 }
 
 /// One machine, and the clock that it was moved by.
@@ -45,13 +65,19 @@ struct Engine {
 }
 
 impl Engine {
-    fn start(template: &Settled, limits: &Arc<Limits>, number: usize) -> Result<Self> {
+    fn start(
+        template: &Settled,
+        limits: &Arc<Limits>,
+        number: usize,
+        addons: Arc<Vec<KeptAddon>>,
+    ) -> Result<Self> {
         let identity = template.durable.identity.as_ref();
         let durable = Durable {
             identity: Some(Identity {
                 agent_id: AgentId::new(format!("agt_{number:026}"))?,
                 ..identity.context("the node is enrolled")?.clone()
             }),
+            addons,
             ..Durable::clone(&template.durable)
         };
         let facts = BootFacts {
@@ -100,7 +126,14 @@ impl Engine {
                 Action::Observe(ticket) => Input::Observed(ticket, template.seen.clone()),
                 Action::Store(ticket, _) => Input::Stored(ticket, Ok(())),
                 Action::Open(ticket, _) => Input::Opened(ticket, Ok(())),
-                Action::Perform(ticket, ..) => Input::Performed(ticket, Ok(Done::Plain)),
+                Action::Perform(ticket, task, _) => {
+                    let done = match *task {
+                        Task::LookAtAddons(_) => Done::AddonsSeen(template.addons.clone()),
+                        Task::WriteSecrets(_) => Done::Plain,
+                        _ => bail!("a settled agent does not {task:?}"),
+                    };
+                    Input::Performed(ticket, Ok(done))
+                }
                 Action::Call(ticket, call) => {
                     let Request::Sync(_) = call.request else {
                         bail!("a settled agent only syncs");
@@ -128,10 +161,13 @@ fn alone(call: LeaseCall) -> LeaseReply {
         },
         LeaseCall::Write {
             holder, renewed_at, ..
-        } => LeaseReply::Written(Arc::new(Lease {
-            holder: holder.to_string().into(),
-            renewed_at,
-            version: ResourceVersion("1".into()),
-        })),
+        } => LeaseReply::Written {
+            lease: Arc::new(Lease {
+                holder: holder.to_string().into(),
+                renewed_at,
+                version: ResourceVersion("1".into()),
+            }),
+            servers: Servers::OnlyThis,
+        },
     }
 }

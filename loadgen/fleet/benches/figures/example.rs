@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use agent_core::machine::{Action, Input};
 use agent_core::pbx::Agent;
+use agent_core::pbx::addon::seen::AddonsSeen;
 use agent_core::pbx::durable::Durable;
 use agent_core::pbx::facts::{BootFacts, Observation};
+use agent_core::pbx::task::Done;
 use agent_core::port::Watch;
 use agent_core::time::{Monotonic, Now};
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -33,13 +35,14 @@ pub(crate) struct Settled {
     pub(crate) facts: BootFacts,
     pub(crate) durable: Arc<Durable>,
     pub(crate) seen: Observation,
+    pub(crate) addons: Box<AddonsSeen>,
     pub(crate) report: Arc<SyncReport>,
     pub(crate) answer: Arc<SyncAnswer>,
 }
 
-/// Lets a node come up and take the document.
+/// Lets a node come up, take the document, and look at its add-ons once more after they were applied.
 pub(crate) fn settled() -> Result<Settled> {
-    const MINUTES: u64 = 10;
+    const MINUTES: u64 = 15;
     let settings = Settings::new(1);
     let portal = settings.portal();
     let mut simulation = Simulation::new(settings, portal);
@@ -58,6 +61,7 @@ pub(crate) fn settled() -> Result<Settled> {
     );
     let Last {
         seen,
+        addons,
         report,
         answer,
     } = simulation.watch(0).clone();
@@ -65,6 +69,7 @@ pub(crate) fn settled() -> Result<Settled> {
         facts,
         durable,
         seen: seen.context("the node was looked at")?,
+        addons: addons.context("the add-ons were looked at")?,
         report: report.context("the agent has reported")?,
         answer: answer.context("the portal has answered")?,
     })
@@ -85,6 +90,7 @@ pub(crate) fn set_document<W>(
 #[derive(Debug, Clone, Default)]
 struct Last {
     seen: Option<Observation>,
+    addons: Option<Box<AddonsSeen>>,
     report: Option<Arc<SyncReport>>,
     answer: Option<Arc<SyncAnswer>>,
 }
@@ -93,6 +99,7 @@ impl Watch<Agent> for Last {
     fn input(&mut self, _: Now, input: &Input<Agent>) {
         match input {
             Input::Observed(_, seen) => self.seen = Some(seen.clone()),
+            Input::Performed(_, Ok(Done::AddonsSeen(seen))) => self.addons = Some(seen.clone()),
             Input::Reply(_, Ok(Reply::Done(AnswerBody::Sync(answer)))) => {
                 self.answer = Some(Arc::clone(answer));
             }

@@ -316,7 +316,7 @@ impl Pace {
             WakeReason::LooksAgain => Some((bench.now.monotonic, 0, limits.health_look_ms)),
             WakeReason::SignAgain => Some((bench.now.monotonic, 0, SIGN_AGAIN_MS)),
             WakeReason::Lease => {
-                let latest = bench.now.monotonic.plus_ms(limits.lease_retry_ms);
+                let latest = bench.now.monotonic.plus_ms(limits.lease_alone_ms);
                 Some((Monotonic::default(), 0, latest.as_ms()))
             }
             WakeReason::Reapply | WakeReason::WindowOpens | WakeReason::TaskDeadline => None,

@@ -1,9 +1,10 @@
-//! The digest of a run's trace: SHA-256 over everything that went through the machines, in its order.
+//! The digest of a run's trace: XXH3, 128 bits, over everything that went through the machines, in its order. It tells
+//! runs apart that nobody forges, so it need not be hard to forge.
 //!
 //! Two runs with one digest were the same run. What the agents learn and want counts, by value; how it travelled does not,
 //! so a run has the same digest over every wire that carries the same.
 
-use std::fmt::{Debug, Write};
+use std::fmt::{Debug, Display, Formatter, Write};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -16,15 +17,35 @@ use protocol::hash::Sha256Hex;
 use protocol::pbx::call::{AnswerBody, Reply, Request};
 use protocol::pbx::sync::SyncAnswer;
 use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
+use twox_hash::XxHash3_128;
+
+/// The digest of a trace, or of its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest(u128);
+
+impl Display for Digest {
+    /// 32 hexadecimal digits.
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:032x}", self.0)
+    }
+}
 
 /// The digest so far.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(super) struct TraceDigest {
-    hash: Sha256,
+    hash: XxHash3_128,
     pending: Pending,
     /// The document that each agent got last, with its hash: most answers bring the same one again.
     documents: Vec<Option<(Arc<RawValue>, Sha256Hex)>>,
+}
+
+impl Debug for TraceDigest {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_tuple("TraceDigest")
+            .field(&self.value())
+            .finish()
+    }
 }
 
 /// What is not hashed yet.
@@ -46,15 +67,16 @@ enum Kind {
     Syncs,
     Action,
     Wake,
+    Leased,
+    Leases,
 }
 
 impl TraceDigest {
     /// Of everything so far.
-    pub(super) fn value(&self) -> Sha256Hex {
+    pub(super) fn value(&self) -> Digest {
         let mut whole = self.hash.clone();
-        whole.update(&self.pending.0);
-        let bytes: [u8; 32] = whole.finalize().into();
-        Sha256Hex::from_bytes(bytes)
+        whole.write(&self.pending.0);
+        Digest(whole.finish_128())
     }
 
     pub(super) fn boot(&mut self, member: usize, now: Now, durable: &Durable) {
@@ -63,7 +85,7 @@ impl TraceDigest {
     }
 
     pub(super) fn input(&mut self, member: usize, now: Now, input: &Input<Agent>) {
-        // The three inputs that a fleet has millions of are taken member by member, the others by their text.
+        // The inputs that a fleet has millions of are taken member by member, the others by their text.
         match input {
             Input::Tick => self.begin(Kind::Tick, member, now),
             Input::Observed(ticket, seen) => {
@@ -75,6 +97,10 @@ impl TraceDigest {
                 self.begin(Kind::Synced, member, now);
                 ticket.hash(&mut self.pending);
                 self.sync_answer(member, answer);
+            }
+            Input::Leased(ticket, Ok(reply)) => {
+                self.begin(Kind::Leased, member, now);
+                (ticket, reply).hash(&mut self.pending);
             }
             Input::Reply(ticket, Ok(Reply::Done(body))) => {
                 self.begin(Kind::Answered, member, now);
@@ -106,6 +132,10 @@ impl TraceDigest {
                 ticket.hash(&mut self.pending);
                 self.record(durable);
             }
+            Action::Lease(ticket, call, deadline) => {
+                self.begin(Kind::Leases, member, now);
+                (ticket, call, deadline).hash(&mut self.pending);
+            }
             Action::Call(ticket, call) => match &call.request {
                 Request::Sync(report) => {
                     self.begin(Kind::Syncs, member, now);
@@ -130,7 +160,7 @@ impl TraceDigest {
 
     fn begin(&mut self, kind: Kind, member: usize, now: Now) {
         if self.pending.0.len() >= PENDING_BYTES {
-            self.hash.update(&self.pending.0);
+            self.hash.write(&self.pending.0);
             self.pending.0.clear();
         }
         let Now { monotonic, wall } = now;

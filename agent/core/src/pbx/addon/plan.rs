@@ -267,11 +267,7 @@ impl Round {
         for (object, applied) in self.objects.iter().zip(applied) {
             let AppliedObject { uid, fingerprint } = applied;
             if let Some(kept) = kept.objects.iter_mut().find(|it| it.id == object.id) {
-                kept.form = Some(KeptForm {
-                    wanted: object.hash(),
-                    uid,
-                    fingerprint,
-                });
+                kept.form = Some(KeptForm::of(object, &uid, fingerprint));
             }
         }
         self.applied.insert(name.clone());
@@ -740,11 +736,7 @@ impl Round {
                 let Some((seen, kept)) = own.find(|(seen, _)| seen.id == object.id) else {
                     return false;
                 };
-                kept.form.as_ref().is_some_and(|form| {
-                    form.uid == seen.uid
-                        && form.fingerprint == seen.fingerprint
-                        && form.wanted == object.hash()
-                })
+                kept.form == Some(KeptForm::of(object, &seen.uid, seen.fingerprint))
             })
     }
 
@@ -795,6 +787,7 @@ impl Round {
                 None => break,
             }
         }
+        kept.objects.shrink_to_fit();
     }
 
     /// What is kept of add-ons is bounded: the oldest is forgotten that the document does not have and the cluster neither.

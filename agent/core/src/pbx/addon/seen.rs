@@ -5,7 +5,7 @@ use protocol::id::AddonName;
 use protocol::pbx::release::DeploymentRef;
 use serde::{Deserialize, Serialize};
 
-use super::object::ObjectId;
+use super::object::{Object, ObjectId};
 use crate::pbx::task::Uid;
 
 /// Stands for what an object holds of all that an agent applies (labels, annotations, content), as the API server shows it:
@@ -128,15 +128,20 @@ pub struct KeptObject {
     pub was_deployed: bool,
 }
 
-/// What was applied of an object, and what came of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptForm {
-    /// The hash of what was to be applied.
-    pub wanted: Sha256Hex,
-    /// The object's UID.
-    pub uid: Uid,
-    /// What it has held since then.
-    pub fingerprint: Fingerprint,
+/// What was applied of an object and what came of it, as one hash: all of it is only ever compared together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct KeptForm(u64);
+
+impl KeptForm {
+    /// Of what was to be applied, the UID of the object that it became, and what that holds.
+    pub fn of(wanted: &Object, uid: &Uid, fingerprint: Fingerprint) -> Self {
+        let Fingerprint(fingerprint) = fingerprint;
+        let whole = format!("{} {} {fingerprint}", wanted.hash(), uid.0);
+        let hash = Sha256Hex::of(whole.as_bytes());
+        let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
+        Self(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+    }
 }
 
 impl KeptAddon {
