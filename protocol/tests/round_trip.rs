@@ -323,7 +323,7 @@ fn sync_report() -> impl Strategy<Value = SyncReport> {
                 k3s,
                 leader,
                 document,
-                addons,
+                addons: addons.into(),
                 operation,
                 update,
                 restart_pending,

@@ -7,6 +7,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher as _};
+use std::sync::Arc;
 
 use agent_core::pbx::addon::object::{
     ADDON_LABEL, Content, MANAGED_LABEL, NAMESPACE, Object, ObjectId, ObjectKind,
@@ -407,7 +408,7 @@ fn status(object: &SimObject, now: Monotonic, costs: &AddonCosts, obstacles: &Ob
 /// With what the API server refuses, or the secret that does not open.
 pub(crate) fn admit(
     object: &Object,
-    mut open: impl FnMut(&Sealed) -> Option<Secret>,
+    mut open: impl FnMut(&Sealed) -> Option<Arc<Secret>>,
 ) -> Result<Fingerprint, String> {
     let content = match &object.content {
         Content::Spec(spec) => {

@@ -3,8 +3,7 @@
 //! Nothing here waits. Time passes when the next thing happens, to the moment at which it does; of two things at one
 //! moment the one that was scheduled first is first, so the same run is the same in every order of its parts.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 use agent_core::time::{Monotonic, Now, Wall};
 use protocol::time::Timestamp;
@@ -14,41 +13,8 @@ use protocol::time::Timestamp;
 pub struct VirtualClock<T> {
     now: Monotonic,
     sequence: u64,
-    queue: BinaryHeap<Reverse<Scheduled<T>>>,
-}
-
-/// Something that is to happen. Ordered by when, then by its place in the order of scheduling.
-#[derive(Debug, Clone)]
-struct Scheduled<T> {
-    at: Monotonic,
-    sequence: u64,
-    what: T,
-}
-
-impl<T> Scheduled<T> {
-    fn place(&self) -> (Monotonic, u64) {
-        (self.at, self.sequence)
-    }
-}
-
-impl<T> PartialEq for Scheduled<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.place() == other.place()
-    }
-}
-
-impl<T> Eq for Scheduled<T> {}
-
-impl<T> PartialOrd for Scheduled<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Scheduled<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.place().cmp(&other.place())
-    }
+    /// By when, then by the place in the order of scheduling.
+    queue: BTreeMap<(Monotonic, u64), T>,
 }
 
 impl<T> Default for VirtualClock<T> {
@@ -57,7 +23,7 @@ impl<T> Default for VirtualClock<T> {
         Self {
             now: Monotonic::default(),
             sequence: 0,
-            queue: BinaryHeap::new(),
+            queue: BTreeMap::new(),
         }
     }
 }
@@ -71,20 +37,15 @@ impl<T> VirtualClock<T> {
     /// Something is to happen; what should have happened already happens now, after everything that was scheduled for now.
     pub fn schedule(&mut self, at: Monotonic, what: T) {
         self.sequence += 1;
-        self.queue.push(Reverse(Scheduled {
-            at: at.max(self.now),
-            sequence: self.sequence,
-            what,
-        }));
+        self.queue.insert((at.max(self.now), self.sequence), what);
     }
 
     /// The next thing, if it happens by `until`; time passes to its moment. Else time passes to `until`.
     pub fn next_by(&mut self, until: Monotonic) -> Option<T> {
-        match self.queue.peek() {
-            Some(Reverse(next)) if next.at <= until => {
-                let Reverse(next) = self.queue.pop()?;
-                self.now = next.at;
-                Some(next.what)
+        match self.queue.first_entry() {
+            Some(next) if next.key().0 <= until => {
+                (self.now, _) = *next.key();
+                Some(next.remove())
             }
             _ => {
                 self.now = self.now.max(until);

@@ -163,7 +163,8 @@ pub struct SimHost {
     cluster: Arc<Mutex<SimCluster>>,
     keys: Vec<Keys>,
     keys_made: u64,
-    opened: Option<Box<Opened>>,
+    /// What was opened last: it is written again and again (SYNC-3), and opening is dearer than all else that a node does.
+    opened: Vec<(Sealed, Arc<Secret>)>,
     bootstrap: Option<Arc<EnrollAnswer>>,
     token_dropped: bool,
     k3s_configured: bool,
@@ -197,15 +198,6 @@ struct Keys {
     handle: KeyHandle,
     signing: NodeKey,
     sealing: SealingSecretKey,
-}
-
-/// The secrets of the cluster that were opened last, and what the Secrets made of them hold: they are written again and
-/// again (SYNC-3), and opening them is dearer than all else that a node does.
-#[derive(Debug)]
-struct Opened {
-    sealed: BootstrapSecrets,
-    hcloud: Sha256Hex,
-    s3: Sha256Hex,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,7 +235,7 @@ impl SimHost {
             cluster,
             keys: Vec::new(),
             keys_made: 0,
-            opened: None,
+            opened: Vec::new(),
             bootstrap: None,
             token_dropped: false,
             k3s_configured: false,
@@ -288,16 +280,18 @@ impl SimHost {
     ///
     /// # Errors
     /// With the field of the first that does not open.
-    pub fn open(&self, values: &[(FieldPath, Sealed)]) -> Result<(), Unopenable> {
-        match values
-            .iter()
-            .find(|(_, sealed)| self.open_one(sealed).is_none())
-        {
-            None => Ok(()),
-            Some((field, _)) => Err(Unopenable {
-                field: field.clone(),
-            }),
+    pub fn open(&mut self, values: &[(FieldPath, Sealed)]) -> Result<(), Unopenable> {
+        let mut opened = Vec::with_capacity(values.len());
+        for (field, sealed) in values {
+            let Some(secret) = self.open_one(sealed) else {
+                return Err(Unopenable {
+                    field: field.clone(),
+                });
+            };
+            opened.push((sealed.clone(), secret));
         }
+        self.opened = opened;
+        Ok(())
     }
 
     /// Signs with a key that a task made; none if there is no such key on the node.
@@ -1097,19 +1091,8 @@ impl SimHost {
         secrets: &BootstrapSecrets,
         effects: &mut Effects,
     ) -> Result<Done, Undone> {
-        let (hcloud, s3) = match &self.opened {
-            Some(opened) if opened.sealed == *secrets => (opened.hcloud, opened.s3),
-            _ => {
-                let hcloud = self.content(&[&secrets.hcloud_token])?;
-                let s3 = self.content(&[&secrets.s3.access_key, &secrets.s3.secret_key])?;
-                self.opened = Some(Box::new(Opened {
-                    sealed: secrets.clone(),
-                    hcloud,
-                    s3,
-                }));
-                (hcloud, s3)
-            }
-        };
+        let hcloud = self.content(&[&secrets.hcloud_token])?;
+        let s3 = self.content(&[&secrets.s3.access_key, &secrets.s3.secret_key])?;
         let mut cluster = self.cluster();
         for (name, content) in [
             ("kube-system/hcloud", hcloud),
@@ -1136,13 +1119,17 @@ impl SimHost {
     /// All other keys are forgotten, and with them what was opened.
     fn keep_keys(&mut self, kept: impl Fn(&KeyHandle) -> bool) {
         self.keys.retain(|keys| kept(&keys.handle));
-        self.opened = None;
+        self.opened.clear();
     }
 
-    fn open_one(&self, sealed: &Sealed) -> Option<Secret> {
+    fn open_one(&self, sealed: &Sealed) -> Option<Arc<Secret>> {
+        if let Some((_, secret)) = self.opened.iter().find(|(known, _)| known == sealed) {
+            return Some(Arc::clone(secret));
+        }
         self.keys
             .iter()
             .find_map(|keys| keys.sealing.open(sealed).ok())
+            .map(Arc::new)
     }
 
     fn make_keys(&mut self) -> &Keys {
@@ -1435,12 +1422,13 @@ mod tests {
         let old_box = lab.secrets(&first).hcloud_token;
         let new_box = lab.secrets(&next).hcloud_token;
         let field = FieldPath("secrets.hcloud_token".to_owned());
-        let opens = |host: &SimHost, sealed: &Sealed| host.open(&[(field.clone(), sealed.clone())]);
-        assert_eq!(opens(&lab.host, &old_box), Ok(()));
-        assert_eq!(opens(&lab.host, &new_box), Ok(()));
+        let opens =
+            |host: &mut SimHost, sealed: &Sealed| host.open(&[(field.clone(), sealed.clone())]);
+        assert_eq!(opens(&mut lab.host, &old_box), Ok(()));
+        assert_eq!(opens(&mut lab.host, &new_box), Ok(()));
         lab.run(Task::PromoteKeys(next)).unwrap();
         assert_eq!(
-            opens(&lab.host, &old_box),
+            opens(&mut lab.host, &old_box),
             Err(Unopenable {
                 field: field.clone()
             })

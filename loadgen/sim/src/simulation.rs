@@ -163,7 +163,7 @@ enum What {
     Replied(Ticket, Box<Heard>),
     Stored(Ticket, Written),
     Performed(Ticket, Ended),
-    LeaseArrives(Ticket, Box<LeaseCall>, Fate),
+    LeaseArrives(Box<Asked>),
     Leased(Ticket, Box<Result<LeaseReply, LeaseFailure>>),
     Crash,
     /// The way back of an upgrade, unless it was disarmed.
@@ -189,6 +189,14 @@ enum Fate {
     Lost { after_ms: u64 },
     CrashAfter,
     CrashAs(Leftover),
+}
+
+/// A question about the Lease under way, and what becomes of its answer.
+#[derive(Debug)]
+struct Asked {
+    ticket: Ticket,
+    call: LeaseCall,
+    fate: Fate,
 }
 
 /// What comes back from a call.
@@ -435,8 +443,8 @@ impl<W: Watch<Agent>> Simulation<W> {
             self.arrive(member, is_alive, *sent);
             return Ok(());
         }
-        if let What::LeaseArrives(ticket, call, fate) = what {
-            self.lease_arrives(member, is_alive, ticket, &call, fate);
+        if let What::LeaseArrives(asked) = what {
+            self.lease_arrives(member, is_alive, &asked);
             return Ok(());
         }
         // A timer of the node does not ask whether the agent lives.
@@ -493,7 +501,7 @@ impl<W: Watch<Agent>> Simulation<W> {
                 }
             }
             What::Leased(ticket, reply) => return self.tell(member, Input::Leased(ticket, *reply)),
-            What::Arrives(_) | What::LeaseArrives(..) | What::RollsBack => {}
+            What::Arrives(_) | What::LeaseArrives(_) | What::RollsBack => {}
         }
         Ok(())
     }
@@ -790,22 +798,17 @@ impl<W: Watch<Agent>> Simulation<W> {
             let crash_ms = life.trouble.below(2 * there_ms);
             self.after(member, crash_ms, What::Crash);
         }
-        self.after(
-            member,
-            there_ms,
-            What::LeaseArrives(ticket, Box::new(call), fate),
-        );
+        let asked = Asked { ticket, call, fate };
+        self.after(member, there_ms, What::LeaseArrives(Box::new(asked)));
     }
 
     /// A question about the Lease reaches the API, whether or not somebody still waits for the answer.
-    fn lease_arrives(
-        &mut self,
-        member: usize,
-        is_alive: bool,
-        ticket: Ticket,
-        call: &LeaseCall,
-        fate: Fate,
-    ) {
+    fn lease_arrives(&mut self, member: usize, is_alive: bool, asked: &Asked) {
+        let &Asked {
+            ticket,
+            ref call,
+            fate,
+        } = asked;
         let life = &mut self.lives[member];
         let reply = life.host.lease(call, self.clock.now());
         let back_ms = life.host.lease_cost_ms() / 2;

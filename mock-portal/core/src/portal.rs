@@ -4,7 +4,7 @@
 //! outside the lock, which is where a request spends most of its time; whatever depends on the agent's state is decided
 //! under the lock, once, in the order of SIGN-6.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
@@ -89,7 +89,7 @@ pub struct Portal {
 pub(crate) struct Shard {
     pub(crate) state: ShardState,
     pub(crate) seals: Seals,
-    windows: BTreeMap<AgentId, Window>,
+    windows: HashMap<AgentId, Window>,
 }
 
 impl Settings {
@@ -115,7 +115,7 @@ impl Portal {
             Mutex::new(Shard {
                 state: ShardState::default(),
                 seals,
-                windows: BTreeMap::new(),
+                windows: HashMap::new(),
             })
         };
         Self {
@@ -384,7 +384,7 @@ impl Portal {
         &self,
         work: &mut Work<'_>,
         seals: &mut Seals,
-        windows: &mut BTreeMap<AgentId, Window>,
+        windows: &mut HashMap<AgentId, Window>,
         proven: &Proven,
         read: Result<Request, Unread>,
         moment: Moment,

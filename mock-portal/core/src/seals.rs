@@ -3,7 +3,7 @@
 //! A keep-alive sync neither seals nor writes JSON anew. What is kept here is made from the state and can be made again; it
 //! is not part of it. The shard's chance is here too, because boxes and IDs need it.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use protocol::id::{AgentId, ClusterId, EnrollmentToken, Generation, OperationId};
@@ -24,8 +24,8 @@ use crate::state::{ClusterSecrets, ShardState};
 pub(crate) struct Seals {
     rng: ChaCha20Rng,
     shard: usize,
-    documents: BTreeMap<AgentId, Kept<Generation>>,
-    operations: BTreeMap<AgentId, Kept<OperationId>>,
+    documents: HashMap<AgentId, Kept<Generation>>,
+    operations: HashMap<AgentId, Kept<OperationId>>,
     /// Boxes made so far.
     made: u64,
 }
@@ -46,8 +46,8 @@ impl Seals {
         Self {
             rng: ChaCha20Rng::from_seed(child.finalize().into()),
             shard,
-            documents: BTreeMap::new(),
-            operations: BTreeMap::new(),
+            documents: HashMap::new(),
+            operations: HashMap::new(),
             made: 0,
         }
     }
@@ -171,7 +171,7 @@ impl Seals {
 }
 
 fn kept<K: PartialEq>(
-    all: &BTreeMap<AgentId, Kept<K>>,
+    all: &HashMap<AgentId, Kept<K>>,
     agent: &AgentId,
     recipient: &SealingPublicKey,
     of: &K,
@@ -184,7 +184,7 @@ fn kept<K: PartialEq>(
 }
 
 fn keep<K>(
-    all: &mut BTreeMap<AgentId, Kept<K>>,
+    all: &mut HashMap<AgentId, Kept<K>>,
     agent: &AgentId,
     recipient: &SealingPublicKey,
     of: K,

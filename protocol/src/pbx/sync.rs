@@ -48,7 +48,7 @@ pub struct SyncReport {
     /// Where the document stands.
     pub document: DocumentReport,
     /// Where the add-ons stand (ADD-7).
-    pub addons: Vec<AddonReport>,
+    pub addons: Arc<[AddonReport]>,
     /// The operation that runs, or whose end was not delivered yet.
     pub operation: Option<OperationReport>,
     /// Where the agent's own update stands.

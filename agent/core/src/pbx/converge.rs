@@ -163,8 +163,8 @@ impl Converge {
     }
 
     /// What a report says of the add-ons.
-    pub(super) fn addon_reports(&self) -> &[AddonReport] {
-        self.addons.as_deref().map_or(&[], Addons::reports)
+    pub(super) fn addon_reports(&self) -> Arc<[AddonReport]> {
+        (self.addons.as_deref()).map_or_else(Arc::default, Addons::reports)
     }
 
     /// Whether nothing is to be done for the taken document.

@@ -38,11 +38,11 @@ pub(super) struct Sync {
 
 /// What the other lanes put into a report.
 #[derive(Debug)]
-pub(super) struct Contents<'a> {
+pub(super) struct Contents {
     pub(super) leader: bool,
     pub(super) rolled_back_from: Option<AgentVersion>,
     pub(super) document: DocumentReport,
-    pub(super) addons: &'a [AddonReport],
+    pub(super) addons: Arc<[AddonReport]>,
     pub(super) operation: Option<OperationReport>,
     pub(super) problems: Vec<String>,
     pub(super) keys_created_at: Timestamp,
@@ -82,7 +82,7 @@ impl Sync {
     }
 
     /// A new report.
-    pub(super) fn looked(&mut self, shared: &Shared, seen: Observation, contents: Contents<'_>) {
+    pub(super) fn looked(&mut self, shared: &Shared, seen: Observation, contents: Contents) {
         self.sequence += 1;
         self.tries = Tries::default();
         let Contents {
@@ -105,7 +105,7 @@ impl Sync {
             k3s: seen.k3s,
             leader,
             document,
-            addons: addons.to_vec(),
+            addons,
             operation,
             update: UpdateReport {
                 running: facts.agent_version.clone(),

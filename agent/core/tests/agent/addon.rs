@@ -11,7 +11,7 @@ use agent_core::pbx::task::{Task, Uid};
 use protocol::pbx::call::AnswerBody;
 use protocol::pbx::release::{AddonTemplate, DeploymentRef, HealthCheck, Manifest, TemplateEngine};
 use protocol::pbx::sync::{AddonSpec, AddonState, DesiredState, DocumentResult};
-use protocol::seal::Sealed;
+use protocol::seal::{Sealed, Secret};
 use protocol::sign::SigningKey;
 use protocol::verified::{ReleaseKeys, SignedManifest};
 use serde_json::json;
@@ -726,7 +726,7 @@ fn add_4_a_secret_option_goes_to_the_host_sealed() {
     };
     let open = |sealed: &Sealed| {
         assert_eq!(sealed.as_bytes(), b"the box of the key");
-        Some("opened".to_owned().into())
+        Some(Secret::from("opened".to_owned()))
     };
     let text = data["values.yaml"].open(open).unwrap();
     assert_eq!(text.expose_text(), Some("key: \"opened\"\n"));

@@ -20,7 +20,7 @@ use serde_json::value::RawValue;
 use twox_hash::XxHash3_128;
 
 /// The digest of a trace, or of its beginning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(u128);
 
 impl Display for Digest {

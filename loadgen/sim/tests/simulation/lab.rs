@@ -432,7 +432,7 @@ pub(crate) struct Eyes {
     /// What the agent said of itself last.
     pub(crate) last_report: String,
     /// And of its add-ons; none while it does not lead.
-    pub(crate) last_addons: Option<Vec<AddonReport>>,
+    pub(crate) last_addons: Option<Arc<[AddonReport]>>,
     pub(crate) k3s_is_stopped: bool,
     /// It has said in this start that it sends nothing any more; its disk may not say so yet.
     pub(crate) has_given_up: bool,

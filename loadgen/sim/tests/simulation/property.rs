@@ -9,9 +9,9 @@ use agent_core::time::Monotonic;
 use fleet_sim::clock::NodeClock;
 use fleet_sim::host::Defect;
 use fleet_sim::referee::NAMES;
-use fleet_sim::simulation::{Nodes, Settings, Trouble, Troubles, Wire};
+use fleet_sim::simulation::{Digest, Nodes, Settings, Trouble, Troubles, Wire};
 use portal_core::control::{AgentsQuery, OperationStatus};
-use protocol::hash::Sha256Hex;
+
 use protocol::id::ClusterId;
 use protocol::pbx::operation::OperationKind;
 use record::result::RefereeReport;
@@ -290,7 +290,7 @@ pub(crate) fn struck(lab: &Lab) -> Struck {
 
 /// What one seed has shown.
 struct Life {
-    digest: Sha256Hex,
+    digest: Digest,
     ends: Ends,
     struck: Struck,
     /// How many events each referee has judged.
@@ -357,7 +357,7 @@ fn whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated() {
             .sum();
         assert!(times > 0, "{trouble:?} never happened");
     }
-    let digests: BTreeSet<Sha256Hex> = lives.iter().map(|life| life.digest).collect();
+    let digests: BTreeSet<Digest> = lives.iter().map(|life| life.digest).collect();
     assert_eq!(digests.len(), lives.len(), "two seeds gave one run");
     for (number, name) in NAMES {
         let judged = counts.get(&judged_by(*number)).copied().unwrap_or(0);

@@ -1,6 +1,7 @@
 //! What an add-on may consist of: a closed list of kinds and names, so that nothing else can be written down, let alone
 //! applied or deleted (ADD-2); and how a secret stands in it (ADD-4).
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -300,9 +301,9 @@ impl SecretText {
     ///
     /// # Errors
     /// When a secret does not open, or is no text where it must be one.
-    pub fn open(
+    pub fn open<S: Borrow<Secret>>(
         &self,
-        mut open: impl FnMut(&Sealed) -> Option<Secret>,
+        mut open: impl FnMut(&Sealed) -> Option<S>,
     ) -> Result<Secret, SecretTextRefused> {
         // With room for all of it from the start: what grows leaves copies of itself behind.
         const ESCAPED_BYTES_MAX: usize = 6;
@@ -316,6 +317,7 @@ impl SecretText {
                 Piece::Text(text) => whole.extend_from_slice(text.as_bytes()),
                 Piece::Secret { sealed, form } => {
                     let secret = open(sealed).ok_or(SecretTextRefused::Unopenable)?;
+                    let secret = secret.borrow();
                     match form {
                         SecretForm::Whole => whole.extend_from_slice(secret.expose()),
                         SecretForm::Quoted | SecretForm::WithinQuotes => {
@@ -412,10 +414,12 @@ mod tests {
                 form,
             };
             let text = SecretText(vec![Piece::Text("k: ".into()), piece]);
-            let opened = text.open(|_| Some(secret.to_owned().into())).unwrap();
+            let opened = text
+                .open(|_| Some(Secret::from(secret.to_owned())))
+                .unwrap();
             assert_eq!(opened.expose_text().unwrap(), format!("k: {written}"));
             assert_eq!(
-                text.open(|_| None).err(),
+                text.open(|_| None::<Secret>).err(),
                 Some(SecretTextRefused::Unopenable)
             );
         }

@@ -44,7 +44,7 @@ const TIMEOUT: &str = "10m";
 #[derive(Debug, Default)]
 pub(in crate::pbx) struct Addons {
     /// What the next report says.
-    states: Vec<AddonReport>,
+    states: Arc<[AddonReport]>,
     /// A round is wanted at every cycle (ADD-12).
     again: bool,
     /// What the last look has shown, if nothing was left to do then.
@@ -56,8 +56,8 @@ pub(in crate::pbx) struct Addons {
 
 impl Addons {
     /// What a report says of the add-ons; nothing before the first round, and from an agent that does not lead.
-    pub(in crate::pbx) fn reports(&self) -> &[AddonReport] {
-        &self.states
+    pub(in crate::pbx) fn reports(&self) -> Arc<[AddonReport]> {
+        Arc::clone(&self.states)
     }
 
     /// Whether the cluster's configuration is to be applied again at this cycle (ADD-12).
@@ -129,7 +129,7 @@ impl Addons {
         for state in states.iter().filter(|state| !self.states.contains(state)) {
             shared.note(Note::Addon(state.clone()));
         }
-        self.states = states;
+        self.states = states.into();
         Ok(true)
     }
 }

@@ -619,7 +619,7 @@ stringData:
                 b"box 1" => "the \"key\"",
                 _ => "the token",
             };
-            Some(name.to_owned().into())
+            Some(protocol::seal::Secret::from(name.to_owned()))
         };
         let opened = data.iter().map(|(key, text)| {
             let text = text.open(open).unwrap();
