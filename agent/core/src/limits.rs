@@ -66,6 +66,8 @@ pub const CLOCK_CORRECTIONS_MAX: u32 = 2;
 pub const TOKEN_REFUSALS_MAX: u32 = 3;
 /// Starts of the program in the middle of an operation after which it fails (`resume_limit`).
 pub const RESUMES_MAX: u32 = 10;
+/// Swaps in a row that fail, after which no more is tried until the rollback timer has fired (UPD-1).
+pub const SWAPS_MAX: u32 = 3;
 /// Versions that are left alone at most; the oldest is forgotten for another.
 pub const BANS_MAX: usize = 8;
 /// Days seen running for which a finished operation is remembered (OPS-7).

@@ -369,6 +369,11 @@ impl SimHost {
         self.programs.fires_at()
     }
 
+    /// Whether a program is on trial or was put back: the agent is stopped when the rollback timer fires.
+    pub fn is_on_trial(&self) -> bool {
+        self.programs.is_on_trial()
+    }
+
     /// The rollback timer fires: whether the previous program was put back, and the agent is to be started again (UPD-2).
     pub fn roll_back(&mut self) -> bool {
         self.programs.fire()

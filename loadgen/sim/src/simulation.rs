@@ -509,14 +509,16 @@ impl<W: Watch<Agent>> Simulation<W> {
     fn rolls_back(&mut self, member: usize) {
         let now = self.clock.now();
         let life = &mut self.lives[member];
-        if life.host.rolls_back_at().is_none_or(|at| at > now) || !life.host.roll_back() {
+        if life.host.rolls_back_at().is_none_or(|at| at > now) {
             return;
         }
-        if life.machine.is_some() {
+        // The agent is stopped before anything is put back: what it was at comes before that, or not at all.
+        if life.host.is_on_trial() && life.machine.is_some() {
             life.crash(life.clock.read(now), Some(Fall::Program));
             self.prompt.clear();
             self.after(member, RESTART_MS, What::PowerOn);
         }
+        self.lives[member].host.roll_back();
     }
 
     /// Sees to it that the rollback timer fires when it is due.

@@ -13,7 +13,8 @@
 //!
 //! What a start finds is told by which program runs. The one of the update is on trial. The one before it is where the update
 //! was when it fell, before the swap; after it, or where the host says so, the timer has put it back: then that version is
-//! left alone for six hours. Before the swap the timer is armed anew, so that a trial always has all of its time.
+//! left alone for six hours. Before the swap the timer is armed anew, so that a trial always has all of its time; a swap that
+//! fails again and again is left to the timer that runs.
 //!
 //! Which release counts is decided as for a document: a built-in key has signed its manifest, and its floor is not below one
 //! that was seen. When an answer of the portal makes the agent ask for one (426), one try a release and six hours is all.
@@ -28,7 +29,7 @@ use super::shared::Shared;
 use super::task::{Done, Program, Task};
 use crate::backoff::Backoff;
 use crate::journal::{Recorded, StepRecord, Work};
-use crate::limits::{BANS_MAX, RESUMES_MAX};
+use crate::limits::{BANS_MAX, RESUMES_MAX, SWAPS_MAX};
 use crate::machine::{TaskFailure, Wake, WakeReason};
 use crate::note::Note;
 use crate::seed::{Chance, Purpose, Seed};
@@ -58,6 +59,8 @@ struct Wanted {
 struct Retry {
     row: Backoff,
     at: Option<Monotonic>,
+    /// No more is tried: the rollback timer ends this program.
+    is_left_to_timer: bool,
     message: String,
 }
 
@@ -195,7 +198,7 @@ impl Updating {
         let waits = self
             .retry
             .as_deref()
-            .is_some_and(|retry| retry.at.is_some());
+            .is_some_and(|retry| retry.at.is_some() || retry.is_left_to_timer);
         // rule OPS-9: it waits for an operation that runs; once the timer is armed none begins.
         let operates = shared.journal.operation.is_some() && update.step < UpdateStep::Trial;
         if waits || operates || !shared.journal.is_settled() {
@@ -227,7 +230,10 @@ impl Updating {
         let (step, work) = (update.step, record_of(update).work);
         match result {
             Ok(_) => {
-                self.retry = None;
+                // A swap that fails is a row of its own, with the timer armed before each.
+                if step != UpdateStep::Arm {
+                    self.retry = None;
+                }
                 step_over(shared, step);
             }
             Err(failure) if step == UpdateStep::Check => {
@@ -244,15 +250,20 @@ impl Updating {
             Box::new(Retry {
                 row: Backoff::default(),
                 at: None,
+                is_left_to_timer: false,
                 message: String::new(),
             })
         });
         let wait_ms = retry.row.fail(&shared.facts.limits, &mut self.jitter);
         retry.at = Some(shared.now.monotonic.plus_ms(wait_ms));
         retry.message.clone_from(&message);
-        if step == UpdateStep::Swap {
+        if step == UpdateStep::Swap && retry.row.failures() < SWAPS_MAX {
             // The timer runs, and the trial is to have all of its time.
             go_to(shared, UpdateStep::Arm);
+        } else if step == UpdateStep::Swap {
+            // It fires, and puts everything in order.
+            retry.at = None;
+            retry.is_left_to_timer = true;
         }
         shared.note(Note::TaskFailed { work, message });
     }

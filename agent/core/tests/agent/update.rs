@@ -361,6 +361,30 @@ fn upd_5_what_a_start_makes_of_an_update_that_was_under_way() {
     assert_eq!(world.disk.bans[0].reason, BanReason::RolledBack);
 }
 
+// rule UPD-1: what cannot be swapped is not armed for ever; the timer that runs puts everything in order.
+#[test]
+fn upd_1_a_swap_that_fails_again_and_again_is_left_to_the_timer() {
+    let mut world = World::enrolled();
+    let gone = || ("SwapPrograms", failure("there is no pbx-agent.new"));
+    world.node.failures.extend([gone(), gone(), gone()]);
+    world.name_1_5_0();
+    world.live_with(&document(2, "2026.12.1", "1.5.0"), 1_200);
+    let mut tasks = world.tasks();
+    tasks.retain(|task| matches!(*task, "ArmRollback" | "SwapPrograms"));
+    assert_eq!(tasks, ["ArmRollback", "SwapPrograms"].repeat(3));
+    let told = world.sync().report().document.clone();
+    assert_eq!(
+        told.result,
+        DocumentResult::Pending,
+        "nothing else is begun"
+    );
+    world.answer_well();
+    world.is_rolled_back();
+    world.settle();
+    assert_eq!(world.disk.bans[0].reason, BanReason::RolledBack);
+    assert!(world.disk.update.is_none());
+}
+
 // An answer of the portal that is a moment old is wanted before a trial can begin.
 #[test]
 fn no_program_is_swapped_while_the_portal_is_not_heard() {

@@ -106,10 +106,15 @@ impl Programs {
         }
     }
 
+    /// Whether there is a version on trial that was not committed.
+    pub(super) fn is_on_trial(&self) -> bool {
+        (self.trial.as_ref()).is_some_and(|trial| trial.state != TrialState::Committed)
+    }
+
     /// The timer fires; whether it has put the previous program back, so that the agent is started again.
     pub(super) fn fire(&mut self) -> bool {
         self.timer = None;
-        let Some(trial) = &mut self.trial else {
+        let Some(trial) = self.trial.as_mut() else {
             return false;
         };
         if trial.state == TrialState::Committed {

@@ -138,7 +138,8 @@ impl Wanted {
 
     /// What a leader says of them in the end.
     pub(crate) fn states(&self, there: &BTreeSet<String>, applications: &[String]) -> Vec<String> {
-        let has_platform = there.iter().any(|id| id.starts_with("Platform/"));
+        let of_platform = |id: &String| id.starts_with("Platform/") || id == "HelmChart/platform";
+        let has_platform = there.iter().any(of_platform);
         let state = |&(name, is_on): &(&str, bool)| match is_on {
             true if self.fails(name) => {
                 format!("{name} failed: its template fails: undefined value (in {name}:1)")

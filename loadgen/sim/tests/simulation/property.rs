@@ -299,7 +299,7 @@ struct Life {
 
 #[test]
 fn whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated() {
-    let seeds = seeds(50);
+    let seeds = seeds(500);
     let is_whole = seeds.end - seeds.start >= 200;
     let name = "whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated";
     let lives = for_each_seed(seeds, name, |seed| {
