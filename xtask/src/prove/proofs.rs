@@ -56,14 +56,6 @@ pub(super) const PROOFS: &[Proof] = &[
             a_part: 400,
         }),
     },
-    Proof {
-        name: "crash-matrix",
-        shows: "every operation crashed at every point of every step, and again at every point of its recovery, ends as it must",
-        target: "crash_matrix",
-        test: "every_operation_survives_a_crash_at_every_point_and_another_one_while_it_recovers",
-        variables: &[("PBX_LAB_MATRIX", "all")],
-        seeds: None,
-    },
 ];
 
 /// A piece of a proof, small enough to be run again when it was interrupted.
@@ -101,7 +93,15 @@ impl Proof {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn a_proof_has_a_name_of_its_own() {
+        let names: BTreeSet<&str> = PROOFS.iter().map(|proof| proof.name).collect();
+        assert_eq!(names.len(), PROOFS.len());
+    }
 
     #[test]
     fn the_parts_of_a_proof_are_all_its_seeds_once() {
