@@ -46,7 +46,12 @@ impl Origin {
             "commit first: what is there differs from what is committed\n{changed}"
         );
         Ok(Self {
-            commit: said("git", &["rev-parse", "HEAD"])?,
+            commit: {
+                // Commits of documents alone are about the same code.
+                let mut last = vec!["rev-list", "-1", "HEAD", "--"];
+                last.extend(paths);
+                said("git", &last)?
+            },
             date: said("date", &["-u", "+%Y-%m-%d"])?,
             machine: machine(
                 &fs::read_to_string("/proc/cpuinfo").context("read /proc/cpuinfo")?,

@@ -906,6 +906,7 @@ impl SimHost {
                 let is_up = cluster.is_served_by(&self.server.node);
                 Ok(Done::Inspected(Box::new(NodeFacts {
                     booted: self.slots.booted(),
+                    default_entry: self.slots.default().clone(),
                     k3s_version: self.slots.k3s_version().to_owned(),
                     variables_persist: !self.server.quirks.forgets_variables,
                     knows_one_shot: true,

@@ -50,6 +50,8 @@ pub struct Booted {
 pub struct NodeFacts {
     /// What runs.
     pub booted: Booted,
+    /// What boots next: another entry than the one that runs while an earlier upgrade was neither kept nor gone back from.
+    pub default_entry: EntryName,
     /// The k3s that runs.
     pub k3s_version: String,
     /// Whether an EFI variable that is written is read back.

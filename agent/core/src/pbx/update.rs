@@ -432,6 +432,8 @@ fn step_over(shared: &mut Shared, step: UpdateStep) {
     match step {
         UpdateStep::Fetch => go_to(shared, UpdateStep::Check),
         UpdateStep::Check => go_to(shared, UpdateStep::Keep),
+        // rule OPS-9: it was accepted meanwhile, and goes first; what was kept is kept once more after it.
+        UpdateStep::Keep if shared.journal.operation.is_some() => {}
         UpdateStep::Keep => go_to(shared, UpdateStep::Arm),
         UpdateStep::Arm => go_to(shared, UpdateStep::Swap),
         UpdateStep::Swap => go_to(shared, UpdateStep::Trial),

@@ -173,10 +173,6 @@ fn op_2_a_cluster_is_restored() {
         (snapshot.as_str(), source),
         ("nightly-fsn1-1", &RestoreSource::S3(Bucket::Bootstrap))
     );
-    let Task::ForgetStaleNodes { grace_ms } = &*world.node.performed[4] else {
-        panic!()
-    };
-    assert_eq!(*grace_ms, 120_000);
     assert_eq!(
         world.tasks(),
         [
@@ -197,6 +193,19 @@ fn op_2_a_cluster_is_restored() {
         panic!("{result:?}")
     };
     assert_eq!(result.forgotten_nodes[0].as_str(), "fsn1-server-9");
+}
+
+// rule OP-4: only what has not reported for two minutes is gone from the cluster.
+#[test]
+fn op_4_nodes_are_forgotten_after_two_minutes_of_grace() {
+    let mut world = World::enrolled();
+    world.offer(&restore("op_1", SnapshotSource::Local));
+    world.run_operation();
+    let last = world.node.performed.last().expect("it has five steps");
+    assert!(
+        matches!(&**last, Task::ForgetStaleNodes { grace_ms: 120_000 }),
+        "{last:?}"
+    );
 }
 
 // rules OPS-3, FAIL-3: the step's name, its message and the last 200 lines; nothing after it runs.

@@ -263,6 +263,24 @@ fn ops_9_an_update_and_an_operation_wait_for_each_other() {
     tasks.retain(|task| !task.starts_with("Write"));
     let expected = ["FetchProgram", "SaveSnapshot", "ConfirmSnapshot"];
     assert_eq!(tasks[..3], expected);
+
+    // And in the last moment before the timer is armed: neither waits for the other.
+    let mut world = World::enrolled();
+    world.node.holds = Some("KeepProgram");
+    world.name_1_5_0();
+    world.offer(&save("op_4"));
+    world.release_well();
+    world.live_with(&document(2, "2026.12.1", "1.5.0"), 120);
+    let mut tasks = world.tasks();
+    tasks.retain(|task| !task.starts_with("Write"));
+    let saved = ["SaveSnapshot", "ConfirmSnapshot"].into_iter();
+    let expected = SWAP[..3]
+        .iter()
+        .copied()
+        .chain(saved)
+        .chain(SWAP[2..].iter().copied());
+    assert_eq!(tasks, expected.collect::<Vec<_>>());
+    assert!(world.has_exited);
 }
 
 // What fails before the swap is tried again, and holds nothing else up.

@@ -831,6 +831,7 @@ impl Node {
             Task::CollectDiagnostics => Done::Collected(bundle([])),
             Task::InspectNode => Done::Inspected(Box::new(NodeFacts {
                 booted: self.booted.clone(),
+                default_entry: self.booted.entry.clone(),
                 k3s_version: "v1.34.1+k3s1".into(),
                 variables_persist: true,
                 knows_one_shot: true,

@@ -220,7 +220,13 @@ fn can_be(facts: &NodeFacts, image: &Image) -> Result<(), Failure> {
 fn not_yet(facts: &NodeFacts) -> Option<String> {
     let missing = facts.deployments.iter().filter(|it| !it.available);
     let missing: Vec<&str> = missing.map(|it| it.name.as_str()).collect();
-    if let Some(job) = facts.helm_jobs.first() {
+    if facts.default_entry != facts.booted.entry {
+        // It would become the entry that is gone back to, and nobody has seen it well.
+        Some(format!(
+            "{} runs for this boot only, since an earlier upgrade was not kept; {} is what the node goes back to",
+            facts.booted.entry, facts.default_entry
+        ))
+    } else if let Some(job) = facts.helm_jobs.first() {
         Some(format!("{job} is under way"))
     } else if !facts.node_ready {
         Some("the node is not Ready".to_owned())
@@ -355,6 +361,7 @@ mod tests {
                 boot_id: BootId("one".into()),
                 entry: entry("pbx-2026.11.1-amd64.efi"),
             },
+            default_entry: entry("pbx-2026.11.1-amd64.efi"),
             k3s_version: "v1.34.1+k3s1".into(),
             variables_persist: true,
             knows_one_shot: true,
@@ -410,7 +417,11 @@ mod tests {
     #[test]
     fn op_5_a_node_that_is_coming_up_gets_five_minutes() {
         type Row = (fn(&mut NodeFacts), &'static str);
-        let rows: [Row; 3] = [
+        let rows: [Row; 4] = [
+            (
+                |it| it.default_entry = entry("pbx-2026.10.9-amd64.efi"),
+                "for this boot only",
+            ),
             (
                 |it| it.helm_jobs = vec!["helm-install-x".into()],
                 "helm-install-x",
