@@ -6,6 +6,7 @@
 //!
 //! - `effects`: the durable effects of a task, counted.
 //! - `log`: the logs of operations.
+//! - `programs`: the agent's program, the one before, and the timer that puts that back.
 //! - `slots`: what it boots from, and the way back.
 
 mod effects;

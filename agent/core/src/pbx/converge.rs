@@ -87,8 +87,8 @@ enum Next {
     Finished,
 }
 
-/// The plan (SYNC-2, SYNC-6): behind the agent's own update the host's configuration, with the restart that it needs if that may be now; then the
-/// cluster's, which is the leader's alone.
+/// The plan (SYNC-2, SYNC-6): behind the agent's own update the host's configuration, with the restart that it needs if that
+/// may be now; then the cluster's, which is the leader's alone.
 fn next_step(
     force: Option<Force>,
     may_restart: bool,

@@ -53,6 +53,13 @@ struct Trial {
     state: TrialState,
 }
 
+impl Trial {
+    /// Whether nobody has said that the version stays.
+    fn is_open(&self) -> bool {
+        self.state != TrialState::Committed
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TrialState {
     Pending,
@@ -108,18 +115,15 @@ impl Programs {
 
     /// Whether there is a version on trial that was not committed.
     pub(super) fn is_on_trial(&self) -> bool {
-        (self.trial.as_ref()).is_some_and(|trial| trial.state != TrialState::Committed)
+        self.trial.as_ref().is_some_and(Trial::is_open)
     }
 
     /// The timer fires; whether it has put the previous program back, so that the agent is started again.
     pub(super) fn fire(&mut self) -> bool {
         self.timer = None;
-        let Some(trial) = self.trial.as_mut() else {
+        let Some(trial) = (self.trial.as_mut()).filter(|trial| trial.is_open()) else {
             return false;
         };
-        if trial.state == TrialState::Committed {
-            return false;
-        }
         trial.state = TrialState::RolledBack;
         self.new = None;
         if let Some(previous) = &self.previous {

@@ -4,7 +4,7 @@
 //! Two runs with one digest were the same run. What the agents learn and want counts, by value; how it travelled does not,
 //! so a run has the same digest over every wire that carries the same.
 
-use std::fmt::{Debug, Display, Formatter, Write};
+use std::fmt::{Debug, Formatter, Write};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -22,13 +22,6 @@ use twox_hash::XxHash3_128;
 /// The digest of a trace, or of its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest(u128);
-
-impl Display for Digest {
-    /// 32 hexadecimal digits.
-    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{:032x}", self.0)
-    }
-}
 
 /// The digest so far.
 #[derive(Clone, Default)]

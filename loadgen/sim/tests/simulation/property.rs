@@ -11,7 +11,6 @@ use fleet_sim::host::Defect;
 use fleet_sim::referee::NAMES;
 use fleet_sim::simulation::{Digest, Nodes, Settings, Trouble, Troubles, Wire};
 use portal_core::control::{AgentsQuery, OperationStatus};
-
 use protocol::id::ClusterId;
 use protocol::pbx::operation::OperationKind;
 use record::result::RefereeReport;
