@@ -4,7 +4,9 @@
 //!
 //! - A renewal is a write over the version that was written last; if somebody else has written, the Lease is lost.
 //! - Who does not hold it remembers what it saw and since when that has not changed *by its own monotonic clock*, and takes
-//!   it only once that is as long as the Lease lasts. An absent Lease is seen for that long as well.
+//!   it only once that is as long as the Lease lasts. An absent Lease is seen for that long as well. A look that failed
+//!   begins the time anew: the cluster may have been restored meanwhile, and what it shows then is what it showed before,
+//!   whoever has written in between.
 //! - A holder leads until its last write that succeeded *began* longer ago than the deadline of a renewal, which is shorter
 //!   than the Lease lasts: it has stopped before another may begin, whatever was slow between the two.
 //! - Alone, the only server of its cluster, an agent need not wait for a Lease that is absent or its own of an earlier life.
@@ -202,9 +204,14 @@ impl Lead {
             _ => limits.lease_retry_ms,
         };
         self.due = now.plus_ms(wait_ms);
-        self.is_failing = reply.is_err();
+        let has_failed = std::mem::replace(&mut self.is_failing, reply.is_err());
         match reply {
-            Ok(LeaseReply::Read { lease, servers }) => self.read(shared, &out, lease, servers),
+            Ok(LeaseReply::Read { lease, servers }) => {
+                if has_failed {
+                    self.see_anew(now);
+                }
+                self.read(shared, &out, lease, servers);
+            }
             Ok(LeaseReply::Written { lease, .. }) => self.hold(&lease, out.began),
             Ok(LeaseReply::Conflict) => {
                 // Whose it is now, the next look says; until then it was never seen.
@@ -219,6 +226,14 @@ impl Lead {
                     self.unanswered = Some(Box::new(Attempt { renewed_at, began }));
                 }
             }
+        }
+    }
+
+    /// What was seen before counts no longer.
+    fn see_anew(&mut self, now: Monotonic) {
+        if let Standing::Follows { since, .. } | Standing::Takes { since, .. } = &mut self.standing
+        {
+            *since = now;
         }
     }
 

@@ -226,6 +226,20 @@ fn sync_6_its_own_lease_from_the_past_expires_like_any_other() {
     assert!(world.leads());
 }
 
+// rule SYNC-6: restored meanwhile, the cluster shows what it has shown before, and another may have written in between.
+#[test]
+fn sync_6_a_look_that_failed_begins_the_time_anew() {
+    let mut world = real();
+    world.node.another_leads();
+    world.live_until(100);
+    world.node.lease_troubles.extend([Lost]);
+    world.live_until(100 + 137);
+    assert!(world.holder().starts_with("agt_2"), "too early");
+    world.live_until(100 + 137 + 3 * 26);
+    assert!(world.holder().starts_with("agt_1"));
+    assert!(world.leads());
+}
+
 // rules SYNC-6, FAIL-2: what the leader alone may do waits for the API, and is cut off before another could lead.
 #[test]
 fn sync_6_a_change_of_the_cluster_must_end_before_another_could_take_the_lease() {
