@@ -6,6 +6,7 @@
 //! what an input has changed is all that counts.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 
 use protocol::endpoint::{Authentication, Endpoint};
@@ -361,7 +362,7 @@ impl Agent {
     fn look_who_leads(&mut self) {
         let shared = &mut self.shared;
         let is = self.lead.leadership(shared);
-        let was = std::mem::replace(&mut shared.leadership, is);
+        let was = mem::replace(&mut shared.leadership, is);
         let leads = is == Leadership::Leads;
         if leads != (was == Leadership::Leads) {
             shared.note(Note::Leadership { leads });
@@ -531,10 +532,11 @@ impl Agent {
     }
 
     fn call(&mut self, request: Request, intended: Monotonic) -> Action<Self> {
-        let stamp = match (request.endpoint().authentication(), self.tries_of(&request)) {
-            (Authentication::Signature, Some(mut tries)) => {
+        let stamp = match request.endpoint().authentication() {
+            Authentication::Signature => {
+                let mut tries = self.take_tries_of(&request);
                 let stamp = self.pace.stamp(&self.shared, &mut tries);
-                self.set_tries_of(&request, tries);
+                self.keep_tries_of(&request, tries);
                 stamp
             }
             _ => None,
@@ -614,7 +616,7 @@ impl Agent {
             document: self.document.report(&self.shared),
             addons: self.converge.addon_reports(),
             operation: self.operate.report(&self.shared),
-            problems: self.problems(std::mem::take(&mut seen.problems)),
+            problems: self.problems(mem::take(&mut seen.problems)),
             keys_created_at: identity.map_or(Timestamp::MIN, |identity| identity.active.created_at),
         };
         self.sync.looked(&self.shared, seen, contents);
@@ -662,11 +664,11 @@ impl Agent {
         if is_portals {
             self.shared.heard_at = Some(self.shared.now.monotonic);
         }
-        let mut tries = self.tries_of(&out.request).unwrap_or_default();
+        let mut tries = self.take_tries_of(&out.request);
         let verdict = self
             .pace
             .judge(&mut self.shared, out.request.endpoint(), &mut tries, reply);
-        self.set_tries_of(&out.request, tries);
+        self.keep_tries_of(&out.request, tries);
         if let (Verdict::Done(_), Some(key)) = (&verdict, out.key) {
             let by_sync = matches!(out.request, Request::Sync(_));
             self.operate.key_accepted(&mut self.shared, key, by_sync);
@@ -786,27 +788,23 @@ impl Agent {
     }
 
     /// How the request of a call has fared so far; its lane keeps it.
-    fn tries_of(&self, request: &Request) -> Option<Tries> {
+    fn tries_of(&mut self, request: &Request) -> Option<&mut Tries> {
         match request {
-            Request::Enroll(_) => self.enroll.as_deref().map(|enroll| enroll.tries),
-            Request::Sync(_) => Some(self.sync.tries),
-            Request::Manifest(_) => Some(self.document.tries),
+            Request::Enroll(_) => self.enroll.as_deref_mut().map(|enroll| &mut enroll.tries),
+            Request::Sync(_) => Some(&mut self.sync.tries),
+            Request::Manifest(_) => Some(&mut self.document.tries),
             Request::RotateKey(_) => Some(self.operate.tries()),
-            Request::Events { .. } => Some(self.deliver.tries),
+            Request::Events { .. } => Some(&mut self.deliver.tries),
         }
     }
 
-    fn set_tries_of(&mut self, request: &Request, tries: Tries) {
-        match request {
-            Request::Enroll(_) => {
-                if let Some(enroll) = self.enroll.as_deref_mut() {
-                    enroll.tries = tries;
-                }
-            }
-            Request::Sync(_) => self.sync.tries = tries,
-            Request::Manifest(_) => self.document.tries = tries,
-            Request::RotateKey(_) => self.operate.set_tries(tries),
-            Request::Events { .. } => self.deliver.tries = tries,
+    fn take_tries_of(&mut self, request: &Request) -> Tries {
+        self.tries_of(request).map(mem::take).unwrap_or_default()
+    }
+
+    fn keep_tries_of(&mut self, request: &Request, tries: Tries) {
+        if let Some(kept) = self.tries_of(request) {
+            *kept = tries;
         }
     }
 

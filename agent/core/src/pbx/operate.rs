@@ -184,14 +184,8 @@ impl Operate {
     }
 
     /// How the call of the step has fared so far.
-    pub(super) fn tries(&self) -> Tries {
-        self.run
-            .as_ref()
-            .map_or_else(Tries::default, |run| run.tries)
-    }
-
-    pub(super) fn set_tries(&mut self, tries: Tries) {
-        self.run().tries = tries;
+    pub(super) fn tries(&mut self) -> &mut Tries {
+        &mut self.run().tries
     }
 
     /// The operation that came again with other content.

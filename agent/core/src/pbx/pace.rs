@@ -46,19 +46,31 @@ enum Gate {
 }
 
 /// How one and the same request has fared so far: the same method, path and body (ANS-2).
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Tries {
     refused: u32,
     signed_again: bool,
-    /// The second that it was signed with last, and the last one before a correction of the clock that led far away from
-    /// it: where the clock comes back to, no second is used twice. 0 for none.
-    signed_at: [u64; 2],
+    /// The last second that it was signed with, of each stretch of time that a correction of the clock led far away from:
+    /// where the clock comes back to, no second is used twice.
+    signed_at: Vec<u64>,
 }
 
 impl Tries {
     /// Once, and not beyond the third time that the request goes out (ANS-3).
-    fn may_be_signed_again(self) -> bool {
+    fn may_be_signed_again(&self) -> bool {
         !self.signed_again && self.refused + 1 < SAME_REQUEST_SENT_MAX
+    }
+
+    /// The second to sign with, now that it is `clock`: later than those before, unless nobody would take one by now
+    /// (SIGN-4).
+    fn sign_at(&mut self, clock: u64) -> u64 {
+        let can_follow = |second: &&u64| **second < clock + CLOCK_SKEW_SECONDS_MAX;
+        let latest = self.signed_at.iter().filter(can_follow).max();
+        let at = latest.map_or(clock, |second| clock.max(second + 1));
+        self.signed_at
+            .retain(|second| second.abs_diff(at) >= LED_AWAY_SECONDS);
+        self.signed_at.push(at);
+        at
     }
 }
 
@@ -160,17 +172,10 @@ impl Pace {
         };
         let clock = shared.time().unix_seconds().max(0).unsigned_abs();
         let clock = clock.min(LATEST_STAMP - CLOCK_SKEW_SECONDS_MAX);
-        let [last, before] = tries.signed_at;
-        let can_follow = |second: &u64| *second != 0 && *second < clock + CLOCK_SKEW_SECONDS_MAX;
-        let latest = [last, before].into_iter().filter(can_follow).max();
-        let at = latest.map_or(clock, |second| clock.max(second + 1));
-        let was_led_away = last > at || at - last >= LED_AWAY_SECONDS;
-        tries.signed_at = [at, if was_led_away { last } else { before }];
-        let at = UnixSeconds(at);
         Some(Stamp {
             agent: identity.agent_id.clone(),
             key,
-            at,
+            at: UnixSeconds(tries.sign_at(clock)),
         })
     }
 }
@@ -494,5 +499,26 @@ fn why(refusal: &Refusal) -> Cow<'static, str> {
         (Some(code), Some(detail)) => format!("{code}: {detail}").into(),
         (Some(code), None) => code.clone().into(),
         (None, _) => "an answer without a code".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::Tries;
+
+    // rule ANS-5: wherever the clock is led, and led back to, no second signs the same request twice.
+    #[test]
+    fn ans_5_no_second_signs_a_request_twice_wherever_the_clock_is_led() {
+        let (start, year) = (1_796_000_000, 365 * 86_400);
+        let clocks = [0, 10, 0, 3, 10, 2, 3, 0].map(|years| start + years * year);
+        let mut tries = Tries::default();
+        let signed: Vec<u64> = clocks.map(|clock| tries.sign_at(clock)).into();
+        let distinct: BTreeSet<&u64> = signed.iter().collect();
+        assert_eq!(distinct.len(), signed.len(), "{signed:?}");
+        for (at, clock) in signed.iter().zip(clocks) {
+            assert!(at - clock <= 2, "{at} is far from {clock}");
+        }
     }
 }
