@@ -4,6 +4,7 @@
 //! answer *holds* is the lane's affair, and so are the codes of a single endpoint (ENR-7, ENR-8, OPS-8).
 
 use std::borrow::Cow;
+use std::collections::VecDeque;
 
 use protocol::endpoint::{Authentication, Endpoint};
 use protocol::limits::{CLOCK_SKEW_SECONDS_MAX, RETRY_AFTER_SECONDS_MAX, SAME_REQUEST_SENT_MAX};
@@ -50,9 +51,9 @@ enum Gate {
 pub(super) struct Tries {
     refused: u32,
     signed_again: bool,
-    /// The last second that it was signed with, of each stretch of time that a correction of the clock led far away from:
-    /// where the clock comes back to, no second is used twice.
-    signed_at: Vec<u64>,
+    /// The seconds that it was signed with last: wherever a word of the portal leads the clock, and leads it back to, no
+    /// second is used twice.
+    signed_at: VecDeque<u64>,
 }
 
 impl Tries {
@@ -66,10 +67,13 @@ impl Tries {
     fn sign_at(&mut self, clock: u64) -> u64 {
         let can_follow = |second: &&u64| **second < clock + CLOCK_SKEW_SECONDS_MAX;
         let latest = self.signed_at.iter().filter(can_follow).max();
-        let at = latest.map_or(clock, |second| clock.max(second + 1));
-        self.signed_at
-            .retain(|second| second.abs_diff(at) >= LED_AWAY_SECONDS);
-        self.signed_at.push(at);
+        let earliest = latest.map_or(clock, |second| clock.max(second + 1));
+        let is_unused = |second: &u64| !self.signed_at.contains(second);
+        let at = (earliest..).find(is_unused).unwrap_or(earliest);
+        if self.signed_at.len() == SIGNED_AT_KEPT {
+            self.signed_at.pop_front();
+        }
+        self.signed_at.push_back(at);
         at
     }
 }
@@ -171,7 +175,7 @@ impl Pace {
             _ => preferred,
         };
         let clock = shared.time().unix_seconds().max(0).unsigned_abs();
-        let clock = clock.min(LATEST_STAMP - CLOCK_SKEW_SECONDS_MAX);
+        let clock = clock.min(LATEST_STAMP - 2 * CLOCK_SKEW_SECONDS_MAX);
         Some(Stamp {
             agent: identity.agent_id.clone(),
             key,
@@ -180,8 +184,8 @@ impl Pace {
     }
 }
 
-/// No wait between two tries is as long, so the clock was corrected.
-const LED_AWAY_SECONDS: u64 = 3_600;
+/// How many seconds that a request was signed with are remembered: more than a clock is led to within one request's tries.
+const SIGNED_AT_KEPT: usize = 16;
 /// The last timestamp that has ten digits (KEY-2).
 const LATEST_STAMP: u64 = 9_999_999_999;
 
@@ -512,13 +516,17 @@ mod tests {
     #[test]
     fn ans_5_no_second_signs_a_request_twice_wherever_the_clock_is_led() {
         let (start, year) = (1_796_000_000, 365 * 86_400);
-        let clocks = [0, 10, 0, 3, 10, 2, 3, 0].map(|years| start + years * year);
-        let mut tries = Tries::default();
-        let signed: Vec<u64> = clocks.map(|clock| tries.sign_at(clock)).into();
-        let distinct: BTreeSet<&u64> = signed.iter().collect();
-        assert_eq!(distinct.len(), signed.len(), "{signed:?}");
-        for (at, clock) in signed.iter().zip(clocks) {
-            assert!(at - clock <= 2, "{at} is far from {clock}");
+        let by_years = [0, 10, 0, 3, 10, 2, 3, 0].map(|years| years * year);
+        let by_seconds = [0, 60, 0, 59, 1, 60, 0, 61];
+        for ahead in [by_years, by_seconds] {
+            let clocks = ahead.map(|seconds| start + seconds);
+            let mut tries = Tries::default();
+            let signed = clocks.map(|clock| tries.sign_at(clock));
+            let distinct: BTreeSet<u64> = signed.into();
+            assert_eq!(distinct.len(), signed.len(), "{signed:?}");
+            for (at, clock) in signed.iter().zip(clocks) {
+                assert!(at - clock <= 64, "{at} is far from {clock}");
+            }
         }
     }
 }
