@@ -415,7 +415,9 @@ impl Converge {
             | DocumentStep::WriteSecrets => result.map(|_| true),
             DocumentStep::Addons => match (&mut self.addons, read(&mut self.desired, taken)) {
                 (Some(addons), Some(desired)) => addons.performed(shared, taken, desired, result),
-                (None, _) | (_, None) => Ok(true),
+                // Another led meanwhile, or might have: what this round has found out is gone with it.
+                (None, _) => Ok(false),
+                (_, None) => Ok(true),
             },
         };
         match is_over {

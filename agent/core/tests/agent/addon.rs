@@ -456,14 +456,18 @@ fn add_10_a_conflicting_add_on_is_waited_for_until_it_is_gone() {
     assert_eq!(world.states(), ["x applied", "c removed"]);
 }
 
-// rules ADD-15, ADD-17
-#[test]
-fn add_15_the_platform_is_switched_off_in_two_steps() {
+fn platform() -> AddonTemplate {
     let platform = "apiVersion: platform.pbx.io/v1alpha1\nkind: Platform\nmetadata: {name: '{{ platform_name }}'}\n\
                     spec: {components: [database]}\n";
     let mut template = addon("platform", &[], &[]);
     template.template = format!("{}---\n{platform}", template.template);
-    let release = signed_release(vec![template]);
+    template
+}
+
+// rules ADD-15, ADD-17
+#[test]
+fn add_15_the_platform_is_switched_off_in_two_steps() {
+    let release = signed_release(vec![platform()]);
     let mut world = World::enrolled();
     world.switch(1, &release, "platform");
     assert_eq!(world.states(), ["platform applied"]);
@@ -516,6 +520,53 @@ fn add_15_the_platform_is_switched_off_in_two_steps() {
     assert!(world.work().contains(&deleted));
     world.states();
     assert_eq!(world.states(), ["platform removed"]);
+}
+
+// rule ADD-12: what has changed between the two looks of a round is decided in the next one.
+#[test]
+fn add_12_a_change_that_only_the_second_look_has_seen_is_acted_on() {
+    let release = signed_release(vec![platform(), addon("x", &[], &[])]);
+    let mut world = World::enrolled();
+    world.switch(1, &release, "platform x");
+    world.states();
+    world.switch(2, &release, "-x -platform");
+    world.work();
+    // The Platform is not cleared when the cluster is looked at, and is when it is looked at again, since x seems gone.
+    world.node.holds = Some("LookAtAddons");
+    world.states();
+    world.release_well_and_hold(Some("LookAtAddons"));
+    let object = world.node.addons.find("Platform/clu-1").unwrap();
+    object.status = Status::Platform {
+        is_empty: true,
+        is_cleared: true,
+        refuses: None,
+    };
+    world.release_well();
+    assert_eq!(world.work(), ["secrets", "look", "look"]);
+    world.states();
+    let deleted = "delete platform HelmChart kube-system/platform Platform clu-1";
+    assert_eq!(world.work(), ["secrets", "look", deleted]);
+}
+
+// rule SYNC-6: what a round has found out is lost with the Lease, so that it ends with nothing and another one begins.
+#[test]
+fn sync_6_a_round_in_which_another_has_led_is_made_again() {
+    let mut world = crate::lead::looking();
+    let release = signed_release(vec![addon("a", &[], &[]), addon("b", &[], &[])]);
+    world.node.holds = Some("ApplyAddon");
+    world.switch(1, &release, "a b");
+    world.node.another_leads();
+    world.states();
+    world.states();
+    world.node.no_other_is_left();
+    world.states();
+    world.states();
+    world.node.holds = None;
+    world.work();
+    world.release_well();
+    let again = ["apply a a", "secrets", "look", "apply a a", "apply b b"];
+    assert_eq!(world.work(), again);
+    assert_eq!(world.states(), ["a applied", "b applied"]);
 }
 
 // rule SYNC-6: who does not lead touches nothing and says nothing; who comes to lead does it at once.

@@ -661,7 +661,11 @@ impl World {
 
     /// The task that is held back has ended.
     pub(crate) fn release(&mut self, result: Result<Done, TaskFailure>) {
-        self.node.holds = None;
+        self.release_and_hold(None, result);
+    }
+
+    fn release_and_hold(&mut self, next: Option<&'static str>, result: Result<Done, TaskFailure>) {
+        self.node.holds = next;
         let (ticket, task, _) = self.node.held.take().expect("a task that is held back");
         self.node.performed.push(task);
         self.tell(Input::Performed(ticket, result));
@@ -669,10 +673,15 @@ impl World {
 
     /// The held task is done as the node does it.
     pub(crate) fn release_well(&mut self) {
+        self.release_well_and_hold(None);
+    }
+
+    /// So is the held task, and the next one of this name is held back.
+    pub(crate) fn release_well_and_hold(&mut self, next: Option<&'static str>) {
         let (ticket, task, deadline) = self.node.held.take().expect("a task that is held back");
         let result = self.node.perform(&task);
         self.node.held = Some((ticket, task, deadline));
-        self.release(result);
+        self.release_and_hold(next, result);
     }
 
     /// Runs a document into force: sync, manifest, secrets, disk, host.

@@ -122,7 +122,7 @@ impl Addons {
             self.round = Some(round);
             return Ok(false);
         }
-        self.settled = (!round.has_acted).then(|| round.seen_hash());
+        self.settled = round.settled();
         self.again = round.again;
         self.has_looked = true;
         let states = round.states;
@@ -163,8 +163,8 @@ impl Before<'_> {
 struct Round {
     at: At,
     seen: AddonsSeen,
-    /// The cluster was looked at a second time, since something seems to be gone.
-    looked_twice: bool,
+    /// What the first look has shown, once the cluster was looked at a second time since something seems to be gone.
+    seen_before: Option<u64>,
     manifest: Option<Verified<Manifest>>,
     /// The add-ons in the order of work: first those that are off, the ones that others require last, then those that are
     /// on, the ones that others require first.
@@ -212,6 +212,13 @@ impl Round {
         let mut hash = DefaultHasher::new();
         self.seen.hash(&mut hash);
         hash.finish()
+    }
+
+    /// What it has seen, if the same, seen again, leaves nothing to do: nothing was done, and all of it was decided by that.
+    fn settled(&self) -> Option<u64> {
+        let seen = self.seen_hash();
+        let has_seen_one = self.seen_before.is_none_or(|before| before == seen);
+        (!self.has_acted && has_seen_one).then_some(seen)
     }
 
     fn performed(
@@ -347,7 +354,7 @@ impl Round {
             let mut form = Form::Unknown;
             loop {
                 let mut facts = self.facts(shared, desired, &name, form);
-                facts.shows.is_gone_for_sure = self.looked_twice
+                facts.shows.is_gone_for_sure = self.seen_before.is_some()
                     || match before.state(&name) {
                         Some(AddonState::Removed) => true,
                         Some(_) => false,
@@ -361,7 +368,7 @@ impl Round {
                     }
                     Act::Compare => form = self.compare(shared, desired, &name),
                     Act::LookAgain => {
-                        self.looked_twice = true;
+                        self.seen_before = Some(self.seen_hash());
                         return true;
                     }
                     Act::Apply => {
