@@ -97,6 +97,11 @@ pub(crate) fn restore_params(lab: &Lab, cluster: &ClusterId) -> Option<Value> {
 /// Nothing goes wrong any more: a last document, and what somebody would do about agents that are idle, and about a restore
 /// that has failed and left k3s stopped (FAIL-3).
 pub(crate) fn come_to_peace(lab: &mut Lab) {
+    // What was on its way when the last trouble struck has come.
+    let now = lab.simulation.now();
+    lab.simulation
+        .run_until(now.plus_ms(2 * MINUTE_MS))
+        .unwrap();
     // Who was told that its identity is revoked asks once when it starts (ANS-4): with a clock that is right, or the one
     // answer is that its clock is not.
     for member in 0..lab.simulation.members() {
