@@ -5,10 +5,11 @@
 //! nothing to report, and it ends at once.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_drive::files::{Outlives, replace, unfinished};
 use fleet::run::{ForeignPortal, Interrupt, NotStarted, Options, Run, prepare};
 use record::{Decision, Exit, Findings, Micros, RunResult, decide, progress_line};
 use scenario::Scenario;
@@ -112,7 +113,7 @@ fn place(out: Option<PathBuf>, name: &str) -> Result<PathBuf, String> {
         })?,
     };
     let file = folder.join(RESULT);
-    let probe = new_of(&file);
+    let probe = unfinished(&file);
     let writable = match file.is_dir() {
         true => Err(io::ErrorKind::IsADirectory.into()),
         false => File::create(&probe).and_then(|_| fs::remove_file(&probe)),
@@ -230,7 +231,8 @@ fn report(result: &RunResult, decision: Decision, out: &Path) -> Exit {
         tell(&format!("note: {note}"));
     }
     let file = out.join(RESULT);
-    let decision = match write(&file, &result.to_text()) {
+    let text = result.to_text() + "\n";
+    let decision = match replace(&file, 0o666, text.as_bytes(), Outlives::PowerLoss) {
         Ok(()) => {
             tell(&format!("result: {}", file.display()));
             decision
@@ -259,19 +261,4 @@ fn verdict(decision: &Decision) {
     if let Some(line) = decision.line() {
         answer(&line);
     }
-}
-
-/// Puts a file in place as a whole, or not at all.
-fn write(file: &Path, text: &str) -> io::Result<()> {
-    let new = new_of(file);
-    let mut written = File::create(&new)?;
-    written.write_all(text.as_bytes())?;
-    written.write_all(b"\n")?;
-    written.sync_all()?;
-    fs::rename(&new, file)
-}
-
-/// The file's name until it is whole.
-fn new_of(file: &Path) -> PathBuf {
-    file.with_extension("json.new")
 }

@@ -8,6 +8,7 @@
 //! | [`driver`] | feeds and drains the machine: calls, records, tasks, waits |
 //! | [`http_portal`] | encode, sign, exchange, read |
 //! | [`meter`] | what is counted of calls |
+//! | [`files`] | how a file is replaced as a whole |
 //! | [`clock`] | the two clocks of a live world |
 //! | [`base_url`] | which portal addresses are accepted |
 //! | [`tls`] | whom TLS trusts, with which cryptography |
@@ -19,6 +20,7 @@ pub mod base_url;
 pub mod clock;
 pub mod driver;
 pub mod failure;
+pub mod files;
 pub mod http_portal;
 pub mod meter;
 pub mod observe;

@@ -9,8 +9,8 @@
 //! one: it may hold a token.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,6 +19,7 @@ use agent_core::machine::KeyHandle;
 use agent_core::pbx::durable::{Durable, EnrollStep};
 use agent_core::pbx::task::{Done, KeySlot, Task};
 use agent_core::time::Monotonic;
+use agent_drive::files::{self, Outlives};
 use fleet_sim::host::{Ended, Server, SimHost};
 use protocol::hash::Sha256Hex;
 use protocol::id::{AgentVersion, ClusterId, EnrollmentToken, EntryName, NodeName, ServerId};
@@ -242,7 +243,10 @@ impl Kept {
             durable: to_raw_value(durable)
                 .expect("a durable record has string keys and raw JSON only"),
         };
-        if let Err(error) = put(&self.file, &form) {
+        let written = serde_json::to_vec(&form)
+            .map_err(io::Error::from)
+            .and_then(|form| files::replace(&self.file, 0o600, &form, Outlives::ProgramEnd));
+        if let Err(error) = written {
             tracing::error!(file = %self.file.display(), %error, "an identity was not kept");
         }
     }
@@ -321,19 +325,6 @@ impl Form {
         };
         SimHost::new(server, Arc::default())
     }
-}
-
-/// Puts a file in place as a whole, or not at all.
-fn put(file: &Path, form: &Form) -> io::Result<()> {
-    let new = file.with_extension("json.new");
-    let mut written = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)?;
-    written.write_all(&serde_json::to_vec(form)?)?;
-    fs::rename(&new, file)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Invariant 6 in the sources: what touches the machine happens in one room each.
 //!
-//! Only `fleet` starts processes (shard children), only `agent-drive` opens connections to the portal, and what
-//! belongs to a node's file system is nobody's until a crate for real nodes exists. Tests across processes and the
+//! Only `fleet` starts processes (shard children), only `agent-drive` opens connections to the portal and replaces files, and
+//! what belongs to a node's file system is nobody's until a crate for real nodes exists. Tests across processes and the
 //! project's chores are outside the product and exempt.
 
 use super::code::Kind;
@@ -33,6 +33,11 @@ const ROOMS: &[Room] = &[
         ],
         dwellers: &["agent-drive"],
         what: "opens connections as a client of the portal",
+    },
+    Room {
+        doors: &["fs::rename"],
+        dwellers: &["agent-drive"],
+        what: "replaces files",
     },
 ];
 
@@ -127,6 +132,12 @@ mod tests {
                 "fleet",
                 "loadgen/fleet",
                 "use hyper::client::conn::http1;",
+                false,
+            ),
+            (
+                "loadgen",
+                "loadgen",
+                "fn f() { std::fs::rename(a, b); }",
                 false,
             ),
             (
