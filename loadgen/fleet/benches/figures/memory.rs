@@ -25,9 +25,10 @@ use crate::runs::{calm, run};
 /// Those that are there first: with them comes what is there once, such as histograms and code.
 const FIRST: u64 = 200;
 const MORE: u64 = 1_000;
-/// When the first ones are settled, and when all are. A sync is due every 3 s.
-const FIRST_SETTLED_SECONDS: f64 = 6.0;
-const SETTLED_SECONDS: f64 = 18.0;
+/// When the first ones are settled, and when all are: five syncs after the last has come, which are due every 3 s, so that
+/// what enrollments and first rounds of add-ons took for a while is given back.
+const FIRST_SETTLED_SECONDS: f64 = 16.0;
+const SETTLED_SECONDS: f64 = 36.0;
 const TEMPO: f64 = 0.1;
 
 const TOKENS: &str = "tokens.jsonl";
@@ -86,7 +87,7 @@ fn scenario() -> Result<Scenario> {
         count,
         over: Duration::from_secs(seconds),
     };
-    let arrival = Arrival::Stages(vec![stage(FIRST, 1), stage(0, 7), stage(MORE, 3)]);
+    let arrival = Arrival::Stages(vec![stage(FIRST, 1), stage(0, 17), stage(MORE, 3)]);
     let mut scenario = calm(FIRST + MORE, arrival, TEMPO)?;
     scenario.warm_up = Duration::ZERO;
     scenario.duration = Duration::from_secs_f64(SETTLED_SECONDS + 1.0);
