@@ -10,6 +10,7 @@
 //! | `enroll` | from a token to an identity and a node that runs |
 //! | `sync` | when a report is due, and what it says |
 //! | `document`, `converge` | taking the desired state; putting it into force |
+//! | `manifest` | which manifest is believed |
 //! | `update` | replacing the agent's own program, and leaving alone what failed |
 //! | `lead` | which of a cluster's agents may change its configuration |
 //! | `window` | whether a moment lies in the maintenance window, and when the next one begins |
@@ -35,6 +36,7 @@ pub mod facts;
 pub mod k3s;
 mod lead;
 pub mod lease;
+mod manifest;
 mod operate;
 mod pace;
 mod rotate;

@@ -721,6 +721,9 @@ impl Agent {
                 self.sync.failed(shared);
                 if let Some(refusal) = refusal.filter(|refusal| refusal.status == 426) {
                     let release = refusal.release.as_ref();
+                    if let Some(release) = release {
+                        self.document.release_named(release);
+                    }
                     let release = release.filter(|it| self.document.given_up(it).is_none());
                     self.update.too_old(shared, release);
                 }

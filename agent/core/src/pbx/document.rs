@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use super::converge::Converge;
 use super::durable::TakenDocument;
+use super::manifest;
 use super::pace::{RequestRefused, Tries, code_or_status};
 use super::shared::{Shared, sealed_values};
 use crate::machine::{FieldPath, Unopenable};
@@ -211,7 +212,7 @@ impl Document {
             .filter(|taken| desired.generation < taken.generation)
         {
             // rule SYNC-7
-            let message = format!("generation {} is in force", taken.generation);
+            let message = format!("generation {} was taken before", taken.generation);
             self.stand(
                 shared,
                 Some(desired.generation),
@@ -310,6 +311,11 @@ impl Document {
         }
     }
 
+    /// A 426 has named a release: the manifest of another one that was given up may be asked for again (ANS-2).
+    pub(super) fn release_named(&mut self, release: &ReleaseVersion) {
+        self.given_up.take_if(|given_up| given_up.0 != *release);
+    }
+
     /// Why the manifest of a release is not asked for any more, if it is not (ANS-2).
     pub(super) fn given_up(&self, release: &ReleaseVersion) -> Option<&str> {
         let (given_up, code) = self.given_up.as_deref()?;
@@ -336,7 +342,7 @@ impl Document {
         else {
             return;
         };
-        match believe(shared, &taking.desired, &signed) {
+        match floor_of(shared, &taking.desired, &signed) {
             Ok(floor) => taking.manifest = ManifestOf::Verified { signed, floor },
             Err(why) => self.refuse_taking(shared, DocumentResult::ManifestRejected, why),
         }
@@ -476,24 +482,13 @@ fn same(one: &Arc<RawValue>, other: &Arc<RawValue>) -> bool {
     Arc::ptr_eq(one, other) || one.get() == other.get()
 }
 
-/// The floor of a manifest that goes with a document, or why it is not believed (SYNC-4, UPD-4, UPD-6).
-fn believe(
+/// The floor of the manifest that goes with a document, or why it does not (SYNC-4, UPD-6).
+fn floor_of(
     shared: &Shared,
     desired: &DesiredState,
     signed: &SignedManifest,
 ) -> Result<u64, String> {
-    let manifest = shared
-        .facts
-        .release_keys
-        .verify(signed, &desired.release)
-        .map_err(|rejected| rejected.to_string())?;
-    let floor_seen = shared.journal.floor;
-    if manifest.floor < floor_seen {
-        return Err(format!(
-            "its floor {} is below {floor_seen}, which was seen before",
-            manifest.floor
-        ));
-    }
+    let manifest = manifest::believe(shared, &desired.release, signed)?;
     if manifest.agent.version != desired.agent_version {
         return Err(format!(
             "it is of agent {}, and the document names {}",

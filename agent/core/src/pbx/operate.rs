@@ -17,6 +17,7 @@ use protocol::verified::SignedManifest;
 use super::boot::Image;
 use super::durable::{RunningOperation, StepData};
 use super::events::{self, End};
+use super::manifest;
 use super::pace::{RequestRefused, Tries};
 use super::rotate::{self, Accepted};
 use super::shared::Shared;
@@ -489,14 +490,7 @@ fn believed_image(
     release: &ReleaseVersion,
     signed: &SignedManifest,
 ) -> Result<(Image, u64), Failure> {
-    let verified = shared.facts.release_keys.verify(signed, release);
-    let manifest = verified.map_err(|why| upgrade::rejected(why.to_string()))?;
-    let floor_seen = shared.journal.floor;
-    if manifest.floor < floor_seen {
-        let floor = manifest.floor;
-        let why = format!("its floor {floor} is below {floor_seen}, which was seen before");
-        return Err(upgrade::rejected(why));
-    }
+    let manifest = manifest::believe(shared, release, signed).map_err(upgrade::rejected)?;
     let image = upgrade::image_of(&manifest, shared.facts.arch)?;
     Ok((image, manifest.floor))
 }

@@ -25,6 +25,7 @@ use protocol::time::Timestamp;
 use protocol::verified::SignedManifest;
 
 use super::durable::{Ban, BanReason, SCHEMA, Tried, Update, UpdateStep};
+use super::manifest;
 use super::shared::Shared;
 use super::task::{Done, Program, Task};
 use crate::backoff::Backoff;
@@ -339,7 +340,7 @@ impl Updating {
         let Some(release) = self.asks_for.take_if(asked) else {
             return;
         };
-        match believe(shared, &release, signed) {
+        match believed_program(shared, &release, signed) {
             Ok((program, floor)) => {
                 let durable = shared.journal.change();
                 durable.floor = durable.floor.max(floor);
@@ -507,21 +508,13 @@ fn refuse(shared: &mut Shared, release: &ReleaseVersion, why: String) {
     shared.note(Note::UpdateRefused { release, why });
 }
 
-/// The program in a manifest that a 426 has led to, and its floor; or why it is not taken (UPD-4, UPD-6, ANS-6).
-fn believe(
+/// The program in a manifest that a 426 has led to, and its floor; or why it is not taken (ANS-6).
+fn believed_program(
     shared: &Shared,
     release: &ReleaseVersion,
     signed: &SignedManifest,
 ) -> Result<(Program, u64), String> {
-    let verified = shared.facts.release_keys.verify(signed, release);
-    let manifest = verified.map_err(|rejected| rejected.to_string())?;
-    let floor_seen = shared.journal.floor;
-    if manifest.floor < floor_seen {
-        return Err(format!(
-            "its floor {} is below {floor_seen}",
-            manifest.floor
-        ));
-    }
+    let manifest = manifest::believe(shared, release, signed)?;
     let version = &manifest.agent.version;
     if *version == shared.facts.agent_version {
         return Err(format!("it is of agent {version}, which runs"));

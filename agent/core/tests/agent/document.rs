@@ -7,7 +7,7 @@ use agent_core::machine::WakeReason;
 use agent_core::pbx::task::{Secrets, Task};
 use protocol::endpoint::Endpoint;
 use protocol::id::Generation;
-use protocol::pbx::call::AnswerBody;
+use protocol::pbx::call::{AnswerBody, Reply, Request};
 use protocol::pbx::operation::{Params, SnapshotSaveParams};
 use protocol::pbx::release::Manifest;
 use protocol::pbx::sync::{DesiredState, DocumentReport, DocumentResult, IngressMode};
@@ -17,8 +17,8 @@ use protocol::verified::{ReleaseKeys, SignedManifest};
 use serde_json::value::RawValue;
 
 use crate::world::{
-    World, api_down, desired, document, enrolled, facts, failure, manifest, offer, secrets, signed,
-    signed_by,
+    Sent, World, api_down, desired, document, enrolled, facts, failure, manifest, offer, refusal,
+    secrets, signed, signed_by,
 };
 
 fn raw(json: String) -> Arc<RawValue> {
@@ -279,7 +279,7 @@ fn sync_7_an_older_document_is_refused() {
             5,
             4,
             DocumentResult::StaleDocument,
-            Some("generation 5 is in force")
+            Some("generation 5 was taken before")
         )
     );
     assert_eq!(world.tasks(), [""; 0]);
@@ -476,6 +476,39 @@ fn ans_2_a_manifest_that_is_refused_is_not_asked_for_again() {
         Endpoint::Manifest,
         "after a restart it is asked for"
     );
+}
+
+// rule ANS-2 for a manifest: nor until a 426 has named another one.
+#[test]
+fn ans_2_a_manifest_that_is_refused_is_asked_for_again_once_a_426_has_named_another() {
+    let mut world = World::enrolled();
+    world.sync();
+    world.answer_sync(Some(&document(1)), None);
+    for _ in 0..3 {
+        assert_eq!(world.call().endpoint(), Endpoint::Manifest);
+        world.refuse(ProblemCode::InvalidRequest);
+    }
+    let asks_again = |world: &mut World, named: &str| {
+        world.sync();
+        let mut too_old = refusal(ProblemCode::ProtocolTooOld);
+        too_old.release = Some(named.parse().unwrap());
+        world.reply(Ok(Reply::Refused(too_old)));
+        let asks = |sent: &Sent, release: &str| match &sent.call.request {
+            Request::Manifest(asked) => asked.as_str() == release,
+            _ => false,
+        };
+        let mut sent = world.call();
+        if asks(&sent, "2027.1.1") {
+            world.refuse(ProblemCode::NotFound);
+            sent = world.call();
+        }
+        assert_eq!(sent.endpoint(), Endpoint::Sync);
+        world.answer_sync(Some(&document(1)), None);
+        asks(&world.call(), "2026.11.1")
+    };
+    assert!(!asks_again(&mut world, "2026.11.1"), "the same one");
+    world.answer_sync(Some(&document(1)), None);
+    assert!(asks_again(&mut world, "2027.1.1"), "another one");
 }
 
 // rule ANS-2 for a manifest: another document that names the same release asks for the same manifest, so its refusals go on
