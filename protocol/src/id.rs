@@ -67,7 +67,7 @@ fn is_name_of(text: &str, length_max: usize) -> bool {
         && !text.contains("..")
 }
 
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     is_name_of(text, 63)
 }
 

@@ -1,10 +1,12 @@
 //! What a release manifest says. To be believed only as [`crate::verified::Verified`].
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
 use crate::hash::Sha256Hex;
-use crate::id::{AddonName, AgentVersion, Arch, EntryName, ReleaseVersion};
+use crate::id::{AddonName, AgentVersion, Arch, EntryName, ReleaseVersion, is_name};
 use crate::time::Timestamp;
 use crate::words::open_words;
 
@@ -40,7 +42,8 @@ open_words! {
 pub struct AgentRelease {
     /// Its version; a document that names another is no mix to be had (UPD-6).
     pub version: AgentVersion,
-    /// One program for each architecture.
+    /// One program for each architecture; those for one that nobody here knows are not read.
+    #[serde(deserialize_with = "of_known_arch")]
     pub artifacts: Vec<AgentArtifact>,
 }
 
@@ -62,7 +65,8 @@ pub struct AgentArtifact {
 pub struct ImageRelease {
     /// The k3s in it.
     pub k3s_version: String,
-    /// One image for each architecture.
+    /// One image for each architecture; those for one that nobody here knows are not read.
+    #[serde(deserialize_with = "of_known_arch")]
     pub artifacts: Vec<ImageArtifact>,
 }
 
@@ -112,4 +116,52 @@ pub struct DeploymentRef {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+/// What is for an architecture of a later time is left out, so that a release may bring it without being lost to those who
+/// do not know it (WIRE-5). Its name is a name all the same (FILE-18).
+fn of_known_arch<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let all = Vec::<Map<String, Value>>::deserialize(deserializer)?;
+    let mut known = Vec::with_capacity(all.len());
+    for artifact in all {
+        let later = match artifact.get("arch").and_then(Value::as_str) {
+            Some(arch) if !is_name(arch) => {
+                return Err(D::Error::custom(format!(
+                    "{arch:?} is no name of an architecture"
+                )));
+            }
+            Some(arch) => arch.parse::<Arch>().is_err(),
+            None => false,
+        };
+        if !later {
+            let read = serde_json::from_value(Value::Object(artifact));
+            known.push(read.map_err(D::Error::custom)?);
+        }
+    }
+    Ok(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn artifacts(archs: &[&str]) -> Result<AgentRelease, serde_json::Error> {
+        let artifact = |arch: &&str| serde_json::json!({"arch": arch, "url": "https://a", "sha256": Sha256Hex::of(b""), "size": 1});
+        let artifacts: Vec<Value> = archs.iter().map(artifact).collect();
+        serde_json::from_value(serde_json::json!({"version": "1.4.0", "artifacts": artifacts}))
+    }
+
+    // rules WIRE-5, FILE-18
+    #[test]
+    fn an_architecture_of_a_later_time_is_left_out_file_18_wire_5() {
+        let read = artifacts(&["amd64", "riscv64", "arm64"]).unwrap();
+        let archs: Vec<Arch> = read.artifacts.iter().map(|it| it.arch).collect();
+        assert_eq!(archs, [Arch::Amd64, Arch::Arm64]);
+        let refused = artifacts(&["amd64", "../../etc"]).unwrap_err().to_string();
+        assert!(refused.contains("../../etc"), "{refused}");
+    }
 }

@@ -6,6 +6,7 @@ use protocol::pbx::enroll::BootstrapSecrets;
 use protocol::pbx::sync::IngressMode;
 use protocol::seal::Sealed;
 
+use super::addon::object::MANAGED_LABEL;
 use super::task::DropIns;
 
 /// A drop-in: a file of k3s's configuration folder, as a whole.
@@ -50,6 +51,8 @@ pub struct SecretOf<'a> {
     pub name: &'static str,
     /// Its type.
     pub kind: &'static str,
+    /// Its label (ADD-3).
+    pub label: (&'static str, &'static str),
     /// Its keys, each with its value.
     pub keys: Vec<(&'static str, Value<'a>)>,
 }
@@ -71,6 +74,7 @@ pub fn secrets<'a>(cluster: &'a ClusterId, of: &'a BootstrapSecrets) -> [SecretO
         SecretOf {
             name: "hcloud",
             kind: "Opaque",
+            label: MANAGED_LABEL,
             keys: vec![
                 ("token", Sealed(&of.hcloud_token)),
                 ("network", Clear(cluster.as_str())),
@@ -79,6 +83,7 @@ pub fn secrets<'a>(cluster: &'a ClusterId, of: &'a BootstrapSecrets) -> [SecretO
         SecretOf {
             name: "pbx-etcd-s3",
             kind: "etcd.k3s.cattle.io/s3-config-secret",
+            label: MANAGED_LABEL,
             keys: vec![
                 ("etcd-s3-endpoint", Clear(&s3.endpoint)),
                 ("etcd-s3-region", Clear(&s3.region)),
@@ -159,6 +164,9 @@ mod tests {
         let cluster: ClusterId = "clu_1".parse().unwrap();
         let [hcloud, s3] = secrets(&cluster, &of);
         assert_eq!((hcloud.name, hcloud.kind), ("hcloud", "Opaque"));
+        // rule ADD-3
+        let managed = ("pbx.io/managed", "true");
+        assert_eq!([hcloud.label, s3.label], [managed, managed]);
         assert_eq!(
             hcloud.keys,
             [

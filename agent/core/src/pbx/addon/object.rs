@@ -21,6 +21,15 @@ pub const PLATFORM_ADDON: &str = "platform";
 pub const MANAGED_LABEL: (&str, &str) = ("pbx.io/managed", "true");
 /// The label that names the add-on that an object is of (ADD-3).
 pub const ADDON_LABEL: &str = "pbx.io/addon";
+/// The labels that every object of an add-on has (ADD-3).
+pub(super) fn labels_of(addon: &AddonName) -> [(String, String); 2] {
+    let (managed, yes) = MANAGED_LABEL;
+    [
+        (managed.to_owned(), yes.to_owned()),
+        (ADDON_LABEL.to_owned(), addon.to_string()),
+    ]
+}
+
 /// What the name of an add-on's Secret begins with.
 const SECRET_PREFIX: &str = "pbx-addon-";
 /// The longest name that Kubernetes takes, in bytes (RFC 1123 subdomain).

@@ -17,9 +17,7 @@ use protocol::pbx::sync::{AddonReport, AddonSpec, AddonState, DesiredState};
 use protocol::verified::Verified;
 use serde_json::{Map, Value};
 
-use super::object::{
-    ADDON_LABEL, Content, MANAGED_LABEL, Object, ObjectId, ObjectKind, PLATFORM_ADDON,
-};
+use super::object::{Content, Object, ObjectId, ObjectKind, PLATFORM_ADDON, labels_of};
 use super::order::Requirements;
 use super::render::{Inputs, render};
 use super::seen::{
@@ -815,13 +813,9 @@ impl Round {
     fn empty_platform(&self, shared: &Shared, name: &AddonName) -> Option<Object> {
         let mut own = self.objects_of(shared, name);
         let (platform, _) = own.find(|(seen, _)| seen.id.kind() == ObjectKind::Platform)?;
-        let labels = [
-            (MANAGED_LABEL.0.to_owned(), MANAGED_LABEL.1.to_owned()),
-            (ADDON_LABEL.to_owned(), name.to_string()),
-        ];
         Some(Object {
             id: platform.id.clone(),
-            labels: BTreeMap::from(labels),
+            labels: labels_of(name).into(),
             annotations: BTreeMap::new(),
             content: Content::Spec(Map::from_iter([(
                 "components".to_owned(),

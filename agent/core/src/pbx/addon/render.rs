@@ -20,8 +20,8 @@ use protocol::seal::Sealed;
 use serde_json::{Map, Value};
 
 use super::object::{
-    ADDON_LABEL, Content, MANAGED_LABEL, NAMESPACE, Object, ObjectId, ObjectKind, ObjectRefused,
-    PLATFORM_ADDON, Piece, SecretForm, SecretText, platform_name, secret_name,
+    Content, NAMESPACE, Object, ObjectId, ObjectKind, ObjectRefused, PLATFORM_ADDON, Piece,
+    SecretForm, SecretText, labels_of, platform_name, secret_name,
 };
 
 /// What a template may do: about so many instructions, or 64 bytes of memory for each.
@@ -261,9 +261,7 @@ fn object(inputs: Inputs<'_>, document: Value) -> Result<Object, RenderRefused> 
     if let Some(other) = metadata.keys().next() {
         return Err(shape(&id, format!("metadata.{}", one_line(other))));
     }
-    let (managed, yes) = MANAGED_LABEL;
-    labels.insert(managed.to_owned(), yes.to_owned());
-    labels.insert(ADDON_LABEL.to_owned(), inputs.addon.to_string());
+    labels.extend(labels_of(inputs.addon));
     let content = match kind {
         ObjectKind::Secret => secret(inputs, &id, &mut members)?,
         ObjectKind::HelmChart | ObjectKind::HelmChartConfig | ObjectKind::Platform => {
