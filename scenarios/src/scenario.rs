@@ -51,7 +51,7 @@ pub struct Scenario {
     pub overrides: Overrides,
 }
 
-/// The number of a referee, 1 to 12.
+/// The number of a referee, 1 to 13.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RefereeNumber(u8);
 
@@ -78,7 +78,7 @@ pub struct Overrides {
 impl RefereeNumber {
     /// A referee's number; none for a number that no referee has.
     pub fn new(number: u8) -> Option<Self> {
-        (1..=12).contains(&number).then_some(RefereeNumber(number))
+        (1..=13).contains(&number).then_some(RefereeNumber(number))
     }
 
     /// The number.

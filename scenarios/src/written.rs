@@ -38,7 +38,7 @@ form! {
         /// How long from the start nothing is judged, but for counts and the fleet's figures. Default 0s.
         warm_up: Span, optional;
         /// The referees that it owes: one that judges nothing leaves the run without data. Default 6, 9, 12.
-        referees: Vec<At<Count<1, 12>>>, optional;
+        referees: Vec<At<Count<1, 13>>>, optional;
         /// Who the agents are.
         population: Vec<At<Population>>, required;
         /// The portal that the run starts itself.

@@ -179,8 +179,8 @@ const ONE_EACH: &[(&str, &str, &str)] = &[
     ),
     (
         "referees = [6, 9, 12]",
-        "referees = [6, 13]",
-        "5:16: referees[1]: expected a whole number from 1 to 12, found the number 13",
+        "referees = [6, 14]",
+        "5:16: referees[1]: expected a whole number from 1 to 13, found the number 14",
     ),
     (
         "profile = \"strict\"",

@@ -1,10 +1,13 @@
 //! Referees 1, 2 and 7: what is on disk, and what may therefore be done to the node.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use agent_core::journal::Work;
-use agent_core::pbx::durable::Durable;
+use agent_core::pbx::durable::{Durable, StepData};
+use protocol::hash::Sha256Hex;
 use protocol::id::{OperationId, ReleaseVersion};
+use protocol::pbx::call::{AnswerBody, Request};
 use protocol::pbx::operation::Step;
 use protocol::verified::{ReleaseKeys, SignedManifest};
 
@@ -19,13 +22,30 @@ pub(super) struct Disk {
     destructive: Option<(OperationId, Step, bool)>,
     /// The manifest that was looked at last, and whether a built-in key verifies it.
     manifest: Option<(Arc<SignedManifest>, ReleaseVersion, bool)>,
+    /// What the last manifests that a built-in key verifies have brought: programs and images, by their hash.
+    verified: VecDeque<Sha256Hex>,
+    /// What was on disk when the program started, from a life before.
+    inherited: [Option<Sha256Hex>; 2],
 }
+
+/// Programs and images that are remembered.
+const VERIFIED_KEPT: usize = 16;
 
 impl Disk {
     pub(super) fn see(&mut self, event: &Event, keys: &ReleaseKeys, bench: &mut Bench<'_>) {
         match event {
-            Event::Booted(durable) | Event::Stored(durable) => {
+            Event::Booted(durable) => {
+                self.inherited = [program(durable), image(durable)];
                 self.durable = Some(Arc::clone(durable));
+            }
+            Event::Stored(durable) => self.durable = Some(Arc::clone(durable)),
+            Event::Answered {
+                call,
+                body: AnswerBody::Manifest(signed),
+            } => {
+                if let Request::Manifest(release) = &call.request {
+                    self.keep_verified(keys, signed, release);
+                }
             }
             Event::Began(began) => {
                 bench.judge(1, self.unrecorded(began));
@@ -34,8 +54,21 @@ impl Disk {
                 {
                     bench.judge(2, self.destroys(operation, *step));
                 }
-                if let Work::Document { .. } = began.record.work {
-                    bench.judge(7, self.unverified(keys));
+                match &began.record.work {
+                    Work::Document { .. } => bench.judge(7, self.unverified(keys)),
+                    Work::Update { .. } => {
+                        // The document on disk goes with a manifest of its own.
+                        self.unverified(keys);
+                        let program = self.durable.as_deref().and_then(program);
+                        bench.judge(7, self.unheard_of("program", program));
+                    }
+                    // Before the manifest was asked for there is none.
+                    Work::Operation { .. } => {
+                        if let Some(image) = self.durable.as_deref().and_then(image) {
+                            bench.judge(7, self.unheard_of("image", Some(image)));
+                        }
+                    }
+                    Work::Enrollment { .. } => {}
                 }
             }
             Event::Probed {
@@ -86,20 +119,61 @@ impl Disk {
                 *verified
             }
             _ => {
-                let verified = keys.verify(&document.manifest, &document.release).is_ok();
-                self.manifest = Some((
-                    Arc::clone(&document.manifest),
-                    document.release.clone(),
-                    verified,
-                ));
+                let (manifest, release) =
+                    (Arc::clone(&document.manifest), document.release.clone());
+                let verified = self.keep_verified(keys, &manifest, &release);
+                self.manifest = Some((manifest, release, verified));
                 verified
             }
         };
-        (!verified).then(|| {
-            format!(
-                "a task of a document began, and no key verifies the manifest of {}",
-                document.release
-            )
+        let release = self.manifest.as_ref().map(|(_, release, _)| release);
+        release.filter(|_| !verified).map(|release| {
+            format!("a task of a document began, and no key verifies the manifest of {release}")
         })
+    }
+
+    /// Whether a built-in key verifies a manifest; what it brings is remembered then.
+    fn keep_verified(
+        &mut self,
+        keys: &ReleaseKeys,
+        signed: &SignedManifest,
+        release: &ReleaseVersion,
+    ) -> bool {
+        let Ok(manifest) = keys.verify(signed, release) else {
+            return false;
+        };
+        let programs = manifest.agent.artifacts.iter().map(|it| it.sha256);
+        let images = manifest.image.artifacts.iter().map(|it| it.image_sha256);
+        for hash in programs.chain(images) {
+            if !self.verified.contains(&hash) {
+                self.verified.push_back(hash);
+            }
+        }
+        while self.verified.len() > VERIFIED_KEPT {
+            self.verified.pop_front();
+        }
+        true
+    }
+
+    fn unheard_of(&self, what: &str, hash: Option<Sha256Hex>) -> Option<String> {
+        let Some(hash) = hash else {
+            return Some(format!("work on a {what} began, and none is on disk"));
+        };
+        let is_known = self.verified.contains(&hash) || self.inherited.contains(&Some(hash));
+        (!is_known).then(|| format!("work on {what} {hash} began, and no verified manifest has it"))
+    }
+}
+
+/// The program of the agent's own update that is on disk.
+fn program(durable: &Durable) -> Option<Sha256Hex> {
+    let update = durable.update.as_deref()?;
+    Some(update.program.sha256)
+}
+
+/// The image of the upgrade that is on disk.
+fn image(durable: &Durable) -> Option<Sha256Hex> {
+    match &durable.operation.as_deref()?.data {
+        StepData::ClusterUpgrade(upgrade) => Some(upgrade.image.as_ref()?.image_sha256),
+        _ => None,
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Bounds are worked out here again, from the rules' numbers.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use agent_core::journal::Work;
@@ -20,6 +21,8 @@ use crate::trace::Event;
 const REFUSALS_MAX: u32 = 3;
 /// The one bound on the portal's word, in seconds (ANS-7).
 const WORD_SECONDS_MAX: u64 = 86_400;
+/// Requests of a boot that were refused with 400 and are remembered.
+const REFUSED_KEPT: usize = 8;
 /// Signatures of a boot that are remembered. They differ by their second, and the pace lets few go out in one.
 const SIGNATURES_KEPT: usize = 16;
 
@@ -35,8 +38,8 @@ pub(super) struct Pace {
     /// The longest row of failures that was waited for since the last success: its base never shrinks.
     row: u32,
     wake: Option<Wake>,
-    /// By endpoint: the request that was refused with 400 last, and how often.
-    refused: Vec<(Request, u32)>,
+    /// The requests that were refused with 400 last, and how often.
+    refused: VecDeque<(Content, u32)>,
     two_keys: bool,
     keys_refused: Vec<KeyHandle>,
     revoked: bool,
@@ -57,8 +60,11 @@ struct Failure {
     not_before: Monotonic,
 }
 
+/// Which request of a boot it is: two that agree here have the same bytes.
+type Content = (Endpoint, [u64; 2]);
+
 /// What tells one signature of a boot from another: its second, its key and which request it is under.
-type Signed = Option<(u64, KeyHandle, Endpoint, [u64; 2])>;
+type Signed = Option<(u64, KeyHandle, Content)>;
 
 impl Pace {
     pub(super) fn new(limits: Arc<Limits>) -> Self {
@@ -69,7 +75,7 @@ impl Pace {
             failed: None,
             row: 0,
             wake: None,
-            refused: Vec::new(),
+            refused: VecDeque::new(),
             two_keys: false,
             keys_refused: Vec::new(),
             revoked: false,
@@ -128,11 +134,8 @@ impl Pace {
     fn sends(&mut self, call: &Call<Request>, bench: &mut Bench<'_>) {
         let now = bench.now.monotonic;
         let endpoint = call.request.endpoint();
-        if let Some((_, times)) = self
-            .refused
-            .iter()
-            .find(|(request, _)| *request == call.request)
-        {
+        let content = content(&call.request);
+        if let Some((_, times)) = self.refused.iter().find(|(refused, _)| *refused == content) {
             let breach = *times >= REFUSALS_MAX;
             bench.judge(
                 4,
@@ -166,8 +169,24 @@ impl Pace {
                     .then(|| format!("{endpoint} is sent {early} ms before its wait is over")),
             );
         }
+        if endpoint == Endpoint::Sync
+            && self.failed.is_none()
+            && let Some(last) = self.last_sync
+        {
+            let limits = &self.limits;
+            let earliest = last.plus_ms(
+                limits
+                    .sync_interval_ms
+                    .saturating_sub(limits.sync_jitter_ms),
+            );
+            let early = earliest.as_ms().saturating_sub(now.as_ms());
+            bench.judge(
+                6,
+                (early > 0).then(|| format!("a sync is sent {early} ms before one may be due")),
+            );
+        }
         if let Some(stamp) = &call.stamp {
-            let signed = Some((stamp.at.0, stamp.key, endpoint, content(&call.request)));
+            let signed = Some((stamp.at.0, stamp.key, content));
             let again = self.signed.contains(&signed);
             bench.judge(
                 12,
@@ -189,8 +208,7 @@ impl Pace {
         self.revoked = false;
         self.keys_refused.clear();
         let endpoint = call.request.endpoint();
-        self.refused
-            .retain(|(request, _)| request.endpoint() != endpoint);
+        self.forget_manifests(endpoint);
         if endpoint == Endpoint::Sync {
             self.last_sync = Some(call.intended);
         }
@@ -201,17 +219,18 @@ impl Pace {
         let endpoint = call.request.endpoint();
         match refusal.status {
             400 => {
-                let times = match self
+                let content = content(&call.request);
+                let known = self
                     .refused
                     .iter()
-                    .find(|(request, _)| *request == call.request)
-                {
-                    Some((_, times)) => times + 1,
-                    None => 1,
-                };
-                self.refused
-                    .retain(|(request, _)| request.endpoint() != endpoint);
-                self.refused.push((call.request.clone(), times));
+                    .position(|(refused, _)| *refused == content);
+                let before = known.and_then(|at| self.refused.remove(at));
+                self.forget_manifests(endpoint);
+                if self.refused.len() == REFUSED_KEPT {
+                    self.refused.pop_front();
+                }
+                let times = before.map_or(0, |(_, times)| times) + 1;
+                self.refused.push_back((content, times));
                 self.is_told(now);
             }
             401 if refusal.is_empty || refusal.code.is_some_and(|code| code.status() == 401) => {
@@ -242,6 +261,13 @@ impl Pace {
             }
             500.. => self.fails(now, None),
             _ => self.is_told(now),
+        }
+    }
+
+    /// Once the manifest of another release is asked for, that of one which was refused may be asked for again (ANS-2).
+    fn forget_manifests(&mut self, asked: Endpoint) {
+        if asked == Endpoint::Manifest {
+            self.refused.retain(|((endpoint, _), _)| *endpoint != asked);
         }
     }
 
@@ -367,9 +393,8 @@ fn is_about_token(code: ProblemCode) -> bool {
     )
 }
 
-/// Which request of its endpoint it is: two of a boot that agree here have the same bytes.
-fn content(request: &Request) -> [u64; 2] {
-    match request {
+fn content(request: &Request) -> Content {
+    let which = match request {
         Request::Sync(report) => [report.sequence, 0],
         Request::Enroll(_) => [0, 0],
         Request::Events { operation, body } => {
@@ -380,7 +405,8 @@ fn content(request: &Request) -> [u64; 2] {
         }
         Request::Manifest(release) => [hash(release.as_str()), 0],
         Request::RotateKey(request) => [u64::from_le_bytes(first_eight(&request.signing_key.0)), 0],
-    }
+    };
+    (request.endpoint(), which)
 }
 
 fn first_eight(bytes: &[u8; 32]) -> [u8; 8] {

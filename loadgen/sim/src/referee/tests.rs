@@ -2,9 +2,10 @@
 
 use agent_core::journal::{StepRecord, Work};
 use agent_core::machine::{Call, KeyHandle, Stamp, WakeReason};
-use agent_core::pbx::durable::{IdleReason, RunningOperation, StepData, TakenDocument};
+use agent_core::pbx::durable::{IdleReason, RunningOperation, StepData, TakenDocument, UpdateStep};
 use agent_core::pbx::task::DocumentStep;
 use agent_core::time::{Monotonic, Wall};
+use protocol::hash::Sha256Hex;
 use protocol::id::{Generation, OperationId};
 use protocol::pbx::call::{AnswerBody, Refusal, Request, RetryAfter};
 use protocol::pbx::operation::{EventsAnswer, OperationEvents, OperationOffer, Step};
@@ -12,7 +13,7 @@ use protocol::pbx::sync::SyncAnswer;
 use protocol::problem::ProblemCode;
 use protocol::seal::SealingPublicKey;
 use protocol::sign::{SigningKey, SigningPublicKey};
-use protocol::time::UnixSeconds;
+use protocol::time::{Timestamp, UnixSeconds};
 use protocol::verified::{SignedManifest, sign_manifest};
 
 use super::*;
@@ -73,6 +74,18 @@ impl Run {
             at: Monotonic::from_ms(until_seconds * 1000),
             why,
         })))
+    }
+
+    /// A call that is sent now and answered now.
+    fn answered(&mut self, request: &Request) -> &mut Self {
+        let call = self.call(request);
+        let body = AnswerBody::Sync(Arc::new(SyncAnswer {
+            portal_time: Timestamp::from_unix_ms(0),
+            desired: None,
+            operation: None,
+        }));
+        self.see(Event::Sent(call.clone()))
+            .see(Event::Answered { call, body })
     }
 
     /// A call that is sent now and refused now.
@@ -177,6 +190,20 @@ fn manifest_request() -> Request {
     Request::Manifest("2026.11.1".parse().unwrap())
 }
 
+fn sync_request(sequence: u64) -> Request {
+    let report = serde_json::from_value(serde_json::json!({
+        "protocol": 1, "sequence": sequence, "agent_version": "1.4.0", "arch": "amd64", "node_name": "n1",
+        "boot": {"image_sha256": "0".repeat(64), "entry": "pbx-2026.11.1-amd64.efi"},
+        "k3s": {"version": "v1.34.1+k3s1", "unit": "active", "api": "up"}, "leader": true,
+        "document": {"applied_generation": 0, "seen_generation": 0, "result": "applied", "message": null},
+        "addons": [], "operation": null, "update": {"running": "1.4.0", "rolled_back_from": null},
+        "restart_pending": false, "clock_offset_ms": 0, "keys_created_at": "2026-09-01T00:00:00Z",
+        "last_error": null, "problems": [],
+    }))
+    .unwrap();
+    Request::Sync(Arc::new(report))
+}
+
 fn enroll() -> Request {
     let request = serde_json::from_value(serde_json::json!({
         "protocol": 1, "token": "pbxe_x", "cluster_id": "clu_1", "node_name": "n1", "server_id": 1,
@@ -248,6 +275,20 @@ fn referee_4_counts_refusals_of_the_same_request() {
     }
     run.fine(4);
     run.at(600).refused(&manifest_request(), no());
+    run.broken(4, "refused with 400 3 times");
+}
+
+#[test]
+fn referee_4_remembers_a_request_while_others_are_sent() {
+    let no = || refusal(400, ProblemCode::InvalidRequest);
+    let mut run = Run::new();
+    for second in [0, 60, 120] {
+        run.at(second).refused(&sync_request(1), no());
+    }
+    run.at(180).refused(&sync_request(2), no());
+    run.at(240).answered(&sync_request(3));
+    run.fine(4);
+    run.at(300).refused(&sync_request(1), no());
     run.broken(4, "refused with 400 3 times");
 }
 
@@ -325,6 +366,27 @@ fn referee_6_holds_every_wait_to_its_bounds() {
 }
 
 #[test]
+fn referee_6_wants_healthy_syncs_25_to_35_seconds_apart() {
+    for (until, fits) in [(25, true), (35, true), (24, false), (36, false)] {
+        let mut run = Run::new();
+        run.answered(&sync_request(1))
+            .wait(until, WakeReason::SyncDue);
+        if fits {
+            run.fine(6);
+        } else {
+            run.broken(6, "waits until");
+        }
+    }
+    // Whatever it said that it waits for.
+    let mut run = Run::new();
+    run.answered(&sync_request(1));
+    run.at(25).answered(&sync_request(2));
+    run.fine(6);
+    run.at(49).answered(&sync_request(3));
+    run.broken(6, "a sync is sent 1000 ms before one may be due");
+}
+
+#[test]
 fn referee_6_hears_the_portals_word() {
     let mut busy = refusal(429, ProblemCode::TooManyRequests);
     busy.retry_after = RetryAfter::Seconds(60);
@@ -389,6 +451,65 @@ fn referee_7_wants_a_verified_manifest_before_any_task_of_its_document() {
     )))
     .see(task());
     run.broken(7, "no key verifies the manifest of 2026.11.1");
+}
+
+#[test]
+fn referee_7_wants_a_verified_manifest_before_a_program_is_fetched() {
+    let program = || Sha256Hex::of(b"a program");
+    let payload = || {
+        serde_json::to_vec(&serde_json::json!({
+            "version": "2026.11.1", "created_at": "2026-11-30T01:02:03Z", "floor": 1, "template_engine": "minijinja",
+            "agent": {"version": "1.5.0", "artifacts": [
+                {"arch": "amd64", "url": "https://artifacts.invalid/agent", "sha256": program(), "size": 1},
+            ]},
+            "image": {"k3s_version": "v1.34.1+k3s1", "artifacts": []}, "addons": [],
+        }))
+        .unwrap()
+    };
+    let update = || {
+        let update = serde_json::from_value(serde_json::json!({
+            "release": "2026.11.1", "from": "1.4.0", "step": "fetch", "attempt": 1,
+            "program": {"version": "1.5.0", "url": "https://artifacts.invalid/agent", "sha256": program(), "size": 1},
+        }));
+        Arc::new(Durable {
+            update: Some(Box::new(update.unwrap())),
+            ..Durable::default()
+        })
+    };
+    let fetch = || {
+        let record = StepRecord {
+            work: Work::Update {
+                version: "1.5.0".parse().unwrap(),
+                step: UpdateStep::Fetch,
+            },
+            attempt: 1,
+        };
+        Event::Began(Began {
+            record,
+            moves_k3s: false,
+            changes_cluster: false,
+        })
+    };
+    // Whose key has signed the manifest; what was on disk when the program started; whether the program may be fetched.
+    let rows = [
+        (release_key(), Arc::default(), true),
+        (SigningKey::from_seed([8; 32]), Arc::default(), false),
+        (SigningKey::from_seed([8; 32]), update(), true),
+    ];
+    for (key, on_disk, may) in rows {
+        let mut run = Run::new();
+        let call = run.call(&manifest_request());
+        let body = AnswerBody::Manifest(Arc::new(sign_manifest(&key, payload())));
+        run.see(Event::Booted(on_disk))
+            .see(Event::Answered { call, body })
+            .see(Event::Stored(update()))
+            .see(fetch());
+        if may {
+            run.fine(7);
+        } else {
+            run.broken(7, "no verified manifest has it");
+        }
+    }
 }
 
 #[test]
