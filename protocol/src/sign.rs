@@ -1,4 +1,4 @@
-//! Signing: who says it (SIGN-1 to SIGN-7), and which keys are too weak to say anything (KEY-1).
+//! Signing: who says it (SIGN-2, SIGN-7, SIGN-8), and which keys are too weak to say anything (KEY-1).
 //!
 //! What is signed is [`canonical`]. A key is parsed once, when it is registered or read, and kept as [`VerifyingKey`];
 //! a weak one does not become one. Which request needs a signature, and when a timestamp is too old, is not decided here.

@@ -1,6 +1,6 @@
 //! The agent of the portal protocol.
 //!
-//! [`Agent`] owns order, the lanes own rules: it routes inputs to lanes and says whose turn it is, and nothing else.
+//! [`Agent`] owns order, the lanes own rules: it routes inputs to lanes and says whose turn it is.
 //!
 //! | Module | What it decides |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! The order of the checks, SIGN-6, read from the top: route, method, size, content type, headers, signature, revocation,
-//! skew, replay, rate, and then the body's syntax, protocol and shape.
+//! The checks of SIGN-6, in their order: method, size, content type, headers, signature, revocation, skew, replay, and then
+//! the body's syntax, protocol and shape. [`crate::portal`] calls them in that order, with the rate between the two halves.
 //!
 //! What comes after the shape is the endpoint's: [`crate::enroll`], [`crate::identities`], [`crate::operations`],
 //! [`crate::releases`]. The checks that need no state take none; [`admit`] is the one that needs the agent's.

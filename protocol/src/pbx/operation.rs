@@ -1,4 +1,5 @@
-//! Operations: what a portal can ask of a node, and the events by which the node answers (OPS-1 to OPS-10).
+//! Operations: what a portal can ask of a node, and the events by which the node answers. Which
+//! kinds and steps there are, which of them are destructive (OPS-4), and which need no Kubernetes API (OPS-6), is said here.
 //!
 //! An offer is read in two stages, as the document is: its envelope ([`OperationOffer`]) with the answer that carries it,
 //! its parameters with [`OperationOffer::params`]. So an unknown kind, or a secret in clear, refuses the operation and

@@ -1,4 +1,4 @@
-//! `POST /sync`: a report, for the desired state and at most one operation (SYNC-1 to SYNC-10).
+//! `POST /sync`: a report, for the desired state and at most one operation: the words of it; what they mean is decided elsewhere.
 //!
 //! The answer is read in two stages. The envelope ([`SyncAnswer`]) comes first and keeps `desired` as raw text; whoever
 //! wants it reads it with [`DesiredState::read`]. So a document that is refused still has a generation to report, the

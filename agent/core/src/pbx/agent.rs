@@ -1,4 +1,6 @@
 //! The agent: routes inputs to lanes and says whose turn it is. It owns order; the lanes own rules.
+//! What concerns them all is here as well: that nothing goes out once an identity is revoked (FAIL-6), that a record which
+//! cannot be written is written again (FAIL-7), and what a report says of problems.
 //!
 //! Each kind of effect is a slot that one lane at a time may hold: a write, a look at the node, a call, an opening of
 //! secrets, a task of the host. Whoever drains the actions asks [`Agent::poll_action`], and that asks the lanes, in the

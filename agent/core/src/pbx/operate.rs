@@ -1,8 +1,9 @@
-//! The operation lane: one operation at a time, step by step (OPS-1 to OPS-10).
+//! The operation lane: one operation at a time, step by step (OPS-1 to OPS-6, OPS-9, OPS-10).
 //!
 //! [`admit`] says which offers are begun, and [`Operate`] carries the steps out: each is on disk before it begins, and what
 //! a start of the program makes of a step that was found begun is the [`journal`](crate::journal)'s table. What a step does
-//! stands in [`steps`], what it leaves behind in [`events`].
+//! stands in [`steps`], what it leaves behind in
+//! [`events`] (OPS-7, OPS-8).
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
-//! The sync lane: when a report is due, and what it says (SYNC-1, SYNC-9, SYNC-10).
+//! The sync lane: when a report is due, and what it says (SYNC-1, SYNC-9).
 //!
 //! A cycle looks at the node, reports, and takes the answer; it never overlaps another. The next one is due an interval
 //! after the last one *was due*, not after it ended, so that work does not stretch the period. What becomes of the
-//! document and the operation in the answer is other lanes' affair.
+//! document and the operation in the answer is other lanes' affair, and how long a start waits for its first report (SYNC-10) the pace's.
 
 use std::sync::Arc;
 

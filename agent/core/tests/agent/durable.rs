@@ -96,9 +96,9 @@ fn what_is_written_is_read_again() {
     assert_eq!(again.schema, SCHEMA);
 }
 
-// rule SEAL-4: no secret in clear and no private key is in the record; and no token.
+// The token is the one secret that an engine ever has in clear.
 #[test]
-fn seal_4_the_record_holds_no_secret() {
+fn the_record_holds_no_token() {
     let mut world = World::fresh();
     world.call();
     world.answer_well();

@@ -501,7 +501,7 @@ fn ans_5_the_offset_is_the_portals_time_minus_the_raw_clock() {
     assert_eq!(right.report().clock_offset_ms, START_MS);
     world.answer_well();
 
-    // NTP sets the node's clock: the next answer heals the offset.
+    // NTP sets the node's clock: the next refusal heals the offset.
     world.sync();
     world.set_clock(1_795_996_800_000);
     world.answer_well();
@@ -604,7 +604,7 @@ fn ans_5_portal_time_counts_before_a_date() {
     assert_eq!(world.agent.clock_offset_ms(), 70_000);
 }
 
-// rule ANS-6, as far as it is here: reported, with the release that the portal names.
+// rule ANS-6: reported, with the release that the portal names; what follows is the update lane's.
 #[test]
 fn ans_6_a_protocol_that_is_too_old_is_reported() {
     let mut world = World::enrolled();

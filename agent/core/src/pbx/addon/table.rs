@@ -1,5 +1,6 @@
 //! The decision table of add-ons: what a document wants, what a release says and what a cluster shows come to one state, one
-//! message and one thing to do (ADD-5 to ADD-16).
+//! message and one thing to do (ADD-5 to ADD-16); which objects are an add-on's is the [`plan`](super::plan)'s, and what
+//! order they come in [`order`](super::order)'s.
 //!
 //! It is read from the top: the first row that fits counts. Nothing is rendered, applied or waited for here, and where the
 //! facts come from is not known.

@@ -1,4 +1,4 @@
-//! `cluster.restore`: the cluster as a snapshot has it (OP-2, OP-3, OP-4), without the access that was revoked since (R60).
+//! `cluster.restore`: the cluster as a snapshot has it (OP-2, OP-4), without the access that was revoked since (R60).
 
 use protocol::pbx::operation::{
     ClusterRestoreParams, ClusterRestoreResult, OperationResult, Params, ParamsRefusal,
