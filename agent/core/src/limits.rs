@@ -32,8 +32,6 @@ pub struct Limits {
     pub task_ms_max: u64,
     /// Until a task of the host that waits for something larger (a start of k3s, a snapshot, a transfer) must have ended.
     pub long_task_ms_max: u64,
-    /// Between two looks at the calendar, for the count of days (OPS-7).
-    pub day_look_ms: u64,
     /// How long the Lease lasts: for so long it must have been seen unchanged before another takes it (SYNC-6).
     pub lease_ms: u64,
     /// How long a holder leads after its last renewal that succeeded began; shorter than the Lease lasts (SYNC-6).
@@ -109,7 +107,6 @@ impl Limits {
         return_after_ms: 1_200_000,
         task_ms_max: 120_000,
         long_task_ms_max: 1_800_000,
-        day_look_ms: 86_400_000,
         lease_ms: 137_000,
         lease_renew_ms_max: 107_000,
         lease_retry_ms: 26_000,
@@ -156,7 +153,6 @@ impl Limits {
             return_after_ms: scale(self.return_after_ms),
             task_ms_max: scale(self.task_ms_max),
             long_task_ms_max: scale(self.long_task_ms_max),
-            day_look_ms: scale(self.day_look_ms),
             lease_ms: guard(self.lease_ms),
             lease_renew_ms_max: guard(self.lease_renew_ms_max),
             lease_retry_ms: scale(self.lease_retry_ms),

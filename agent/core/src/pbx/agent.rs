@@ -63,8 +63,6 @@ pub struct Agent {
     next_ticket: u32,
     /// A sync has got its answer, and no other lane has called since.
     has_synced: bool,
-    /// When the calendar is looked at again.
-    day_look_at: Monotonic,
 }
 
 /// What is under way, a slot each.
@@ -192,7 +190,6 @@ impl Machine for Agent {
             },
             next_ticket: seed.child(Purpose::Tickets).draw() as u32,
             has_synced: false,
-            day_look_at: now.monotonic,
             shared,
         }
     }
@@ -715,7 +712,7 @@ impl Agent {
                 if !update::is_past_arming(shared) {
                     self.operate.offered(shared, answer.operation.as_ref());
                 }
-                self.look_at_calendar();
+                self.look_at_calendar(answer.portal_time);
             }
             Verdict::Again => self.sync.again(shared),
             Verdict::Refused(refused) => self.sync.refused(shared, refused),
@@ -918,21 +915,19 @@ impl Agent {
         }
     }
 
-    /// Counts the days on which this agent has run, and forgets what ended more than 30 of them ago (OPS-7). A clock that
-    /// jumps about ages nothing by more than a day a day.
-    fn look_at_calendar(&mut self) {
-        let now = self.shared.now.monotonic;
-        if now < self.day_look_at {
+    /// Counts the days on which this agent has run, by what the portal says of the time, and forgets what ended more than 30
+    /// of them ago (OPS-7). The node's own clock may jump as often as it likes, and the portal's ages nothing by more than a
+    /// day at a time.
+    fn look_at_calendar(&mut self, portal_time: Timestamp) {
+        let today = portal_time.unix_seconds().div_euclid(86_400);
+        let Days { seen, last } = self.shared.journal.days;
+        if today == last {
             return;
         }
-        self.day_look_at = now.plus_ms(self.shared.facts.limits.day_look_ms);
-        let today = self.shared.time().unix_seconds().div_euclid(86_400);
-        if self.shared.journal.days.last != today {
-            let durable = self.shared.journal.change();
-            durable.days = Days {
-                seen: durable.days.seen.saturating_add(1),
-                last: today,
-            };
+        let durable = self.shared.journal.change();
+        durable.days.last = today;
+        if today > last {
+            durable.days.seen = seen.saturating_add(1);
             events::forget_old(durable);
         }
     }
