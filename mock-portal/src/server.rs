@@ -277,21 +277,23 @@ impl Running {
         }
     }
 
-    /// Crashes the portal and starts it again without its data, on the same address: connections break in the middle
-    /// of whatever they were at, and agents, tokens, documents and operations are gone. Certificate, release keys, the
-    /// clock's setting, the control API and all counters stay.
+    /// Crashes the portal and starts it again on the same address: connections break in the middle of whatever they were
+    /// at. Without its data agents, tokens, documents and operations are gone. Certificate, release keys, the clock's
+    /// setting, the control API and all counters stay.
     ///
     /// # Errors
     /// When somebody else has taken the address in between. The control API goes on; calling this again tries again.
-    pub async fn restart_empty(&mut self) -> Result<(), BindError> {
+    pub async fn restart(&mut self, with_data: bool) -> Result<(), BindError> {
         self.agents.end(Phase::Killed).await;
         // What is left of the portal's memory dies with it, not before: a request that was answered was counted.
-        let changes = self.control().restart_without_data();
-        // A file that cannot be written ends the portal anyway, see `failed`.
-        let _ = self.keep(&changes).await;
+        if !with_data {
+            let changes = self.control().restart_without_data();
+            // A file that cannot be written ends the portal anyway, see `failed`.
+            let _ = self.keep(&changes).await;
+        }
         let listener = serve::listen(self.agents_at)?;
         self.agents = self.agents_face.start(listener);
-        tracing::info!(address = %self.agents_at, "restarted without data");
+        tracing::info!(address = %self.agents_at, with_data, "restarted");
         Ok(())
     }
 

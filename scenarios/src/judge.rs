@@ -96,7 +96,7 @@ impl Scenario {
             .filter(|referee| !judged(referee.get()))
             .map(|referee| {
                 format!(
-                    "referee {} had nothing to judge and is owed (`referees`)",
+                    "referee {} had nothing to judge and is owed; `referees = [..]` in the scenario says which are",
                     referee.get()
                 )
             })

@@ -142,7 +142,7 @@ impl TimelineEntry {
             && at.value.0 >= duration
         {
             let what = format!(
-                "lies behind the end of the run, {}",
+                "is not before the end of the run, {}",
                 duration_text(duration)
             );
             reader.unfit(at, what, None);

@@ -247,7 +247,7 @@ fn without_data_there_is_no_verdict() {
         check(
             &mut result,
             5,
-            "NO_DATA referee 6 had nothing to judge and is owed (`referees`)",
+            "NO_DATA referee 6 had nothing to judge and is owed; `referees = [..]` in the scenario says which are",
         );
     }
 }

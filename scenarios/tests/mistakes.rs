@@ -292,7 +292,7 @@ const ONE_EACH: &[(&str, &str, &str)] = &[
     (
         "at = \"30s\"",
         "at = \"2m\"",
-        "24:6: timeline[0].at: lies behind the end of the run, 2m",
+        "24:6: timeline[0].at: is not before the end of the run, 2m",
     ),
     (
         "kind = \"snapshot.save\"",
@@ -486,8 +486,8 @@ fn what_the_command_line_says_is_checked_like_what_is_written() {
     // A run that is made shorter: the time line is where it shows, and the option is where the warm-up does.
     let short = Scenario::parse_with("s.toml", RIGHT, overrides(None, Some("8s"), None));
     insta::assert_snapshot!(short.unwrap_err().to_string(), @r"
-    s.toml:24:6: timeline[0].at: lies behind the end of the run, 8s
-    s.toml:28:6: timeline[1].at: lies behind the end of the run, 8s
+    s.toml:24:6: timeline[0].at: is not before the end of the run, 8s
+    s.toml:28:6: timeline[1].at: is not before the end of the run, 8s
     --duration: leaves nothing to judge: the warm-up is 10s, the run 8s
     ");
 }

@@ -144,6 +144,8 @@ pub enum Note {
         state: OperationState,
         /// Why.
         reason: Option<Reason>,
+        /// Why, in words.
+        message: Option<String>,
     },
     /// An operation that has ended was asked for again and is answered with what was recorded (OPS-7).
     OperationAnsweredAgain {

@@ -228,13 +228,13 @@ impl Embedded {
         }
     }
 
-    /// Ends as if its power were cut, and starts again without what it knew.
+    /// Ends as if its power were cut, and starts again, with what it knew or without.
     ///
     /// # Errors
     /// When its address is gone.
-    pub async fn restart_empty(&self) -> Result<(), PortalRefused> {
+    pub async fn restart(&self, with_data: bool) -> Result<(), PortalRefused> {
         let running = Arc::clone(&self.running);
-        let restart = async move { running.lock_owned().await.restart_empty().await };
+        let restart = async move { running.lock_owned().await.restart(with_data).await };
         self.on_its_threads(restart).await
     }
 

@@ -13,8 +13,9 @@
 //! | [`identities`] | agents that outlive a run, in a folder |
 //! | [`population`] | who the agents are: everything that comes from seed and index |
 //! | [`live`], [`node`] | the life of one member; its simulated node in real time |
-//! | [`tally`] | what is counted meanwhile |
+//! | [`tally`], [`complaint`] | what is counted meanwhile; what agents complained of |
 
+pub mod complaint;
 pub mod embedded;
 pub mod foreign;
 pub mod identities;

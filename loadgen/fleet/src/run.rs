@@ -35,6 +35,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::complaint::Complaints;
 use crate::embedded::Embedded;
 use crate::foreign::{TokenSource, read_release_keys};
 use crate::identities::Identities;
@@ -773,7 +774,9 @@ impl Course {
                 }
             }
             Action::ResetPortal => embedded.reset().await,
-            Action::RestartPortal { .. } => refused.extend(embedded.restart_empty().await.err()),
+            Action::RestartPortal { with_data } => {
+                refused.extend(embedded.restart(*with_data).await.err());
+            }
             Action::Release(release) => refused.extend(embedded.publish(release, now).await.err()),
         }
         self.notes
@@ -923,6 +926,7 @@ impl Course {
             files_peak: self.files_peak.max(usage::open_files()),
         };
         result.notes.extend(self.notes);
+        result.notes.extend(sum.complaints.lines());
         let decision = self.scenario.judge(&mut result);
         (result, decision)
     }
@@ -1002,6 +1006,7 @@ struct Sum {
     recorder: record::Recorder,
     fleet: record::Fleet,
     operations: BTreeMap<OperationId, (OperationKind, OperationEnd)>,
+    complaints: Complaints,
     referees: Referees,
 }
 
@@ -1015,6 +1020,7 @@ impl Sum {
             recorder: record::Recorder::new(window),
             fleet: record::Fleet::default(),
             operations: BTreeMap::new(),
+            complaints: Complaints::default(),
             referees: Referees::new(nobody),
         };
         let mut holders = BTreeMap::new();
@@ -1026,6 +1032,7 @@ impl Sum {
             sum.recorder.add(&tally.recorder);
             sum.fleet.add(&tally.fleet);
             sum.operations.append(&mut tally.operations);
+            sum.complaints.add(tally.complaints);
             sum.referees.append(tally.referees);
         }
         sum.fleet.duplicate_identities += holders.values().map(|agents| agents - 1).sum::<u64>();

@@ -18,7 +18,7 @@ use protocol::endpoint::Endpoint;
 use protocol::id::{AgentId, Generation, OperationId};
 use protocol::pbx::call::{AnswerBody, Reply, Request};
 use protocol::pbx::operation::OperationKind;
-use protocol::pbx::sync::OperationState;
+use protocol::pbx::sync::{DocumentReport, DocumentResult, OperationState};
 use protocol::problem::ProblemCode;
 use record::fleet::{Fleet, OperationEnd};
 use record::label::ByLabel;
@@ -28,6 +28,8 @@ use record::series::Gauge;
 use record::snapshot::Recent;
 use record::{ConnectTimes, Micros, Outcome, Recorder, Sample, TlsTimes};
 use tokio::time::Instant;
+
+use crate::complaint::Complaints;
 
 /// A part of the fleet, as it is counted.
 #[derive(Debug, Clone)]
@@ -42,6 +44,8 @@ pub struct Tally {
     pub gauges: ByLabel<Gauge, u64>,
     /// Operations that its agents have taken, and how they ended there.
     pub operations: BTreeMap<OperationId, (OperationKind, OperationEnd)>,
+    /// What agents complained of.
+    pub complaints: Complaints,
     /// The rules that hold in every run, judged on what its members do.
     pub referees: Referees,
     standings: Vec<Standing>,
@@ -69,6 +73,8 @@ struct Standing {
     last_sync: Option<Micros>,
     /// The document that the report under way says is in force.
     reporting: Generation,
+    /// What that report says of a document that is refused or fails.
+    document_says: Option<Box<DocumentReport>>,
     /// Documents that were set for it and are not reported yet.
     documents: Vec<(Generation, Micros)>,
     has_document: bool,
@@ -85,6 +91,7 @@ impl Tally {
             fleet: Fleet::default(),
             gauges: ByLabel::default(),
             operations: BTreeMap::new(),
+            complaints: Complaints::default(),
             referees: Referees::new(context),
             standings: Vec::new(),
             window,
@@ -109,6 +116,7 @@ impl Tally {
             owes_syncs_since: None,
             last_sync: None,
             reporting: Generation(0),
+            document_says: None,
             documents: Vec::new(),
             has_document: false,
             must_wait_until: None,
@@ -160,6 +168,10 @@ impl Tally {
             self.fleet.enrolled += u64::from(standing.enrolled_at.is_some_and(in_time));
             self.fleet.idle += u64::from(standing.state == Gauge::Idle);
             self.fleet.duplicate_identities += standing.identities_before;
+            if let Some(report) = &standing.document_says {
+                self.complaints
+                    .document(&report.result, report.message.as_deref());
+            }
         }
         self.fleet.replays = Endpoint::ALL
             .iter()
@@ -245,6 +257,10 @@ impl Tally {
         }
         if let Request::Sync(report) = request {
             standing.reporting = report.document.applied_generation;
+            standing.document_says = match report.document.result {
+                DocumentResult::Applied | DocumentResult::Pending => None,
+                _ => Some(Box::new(report.document.clone())),
+            };
         }
     }
 
@@ -315,8 +331,10 @@ impl Tally {
                 operation,
                 kind,
                 state,
+                message,
                 ..
             } => {
+                self.complaints.operation(kind, *state, message.as_deref());
                 let ended = (kind.clone(), OperationEnd::from(*state));
                 self.operations.insert(operation.clone(), ended);
                 self.set_operating(member, *state == OperationState::Running);

@@ -303,7 +303,7 @@ fn without_a_sample_there_is_nothing_to_judge_5() {
             expecting(r#"duplicate_identities = { at_most = 0, allow_empty = true }"#)
                 .replace("[6, 12]", "[9]")
                 .replace("boot_time = \"0s\"", "boot_time = \"10h\""),
-            "referee 9 had nothing to judge and is owed (`referees`)",
+            "referee 9 had nothing to judge and is owed; `referees = [..]` in the scenario says which are",
         ),
     ];
     let going: Vec<_> = rows

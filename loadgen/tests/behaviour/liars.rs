@@ -221,6 +221,20 @@ fn losing(action: &str) -> String {
 }
 
 #[test]
+fn a_portal_of_its_own_that_restarts_with_its_data_knows_its_agents() {
+    let scenario = small(&format!(
+        "[[timeline]]\nat = \"2s\"\ndo.restart_portal = {{ with_data = true }}\n[[expect]]\n{ENROLLED}\n"
+    ))
+    .replace("\"2s\"\nreferees", "\"4s\"\nreferees");
+    let place = Place::with(&scenario);
+    place.run(&[]).ended(0, "PASS");
+    let result = place.result();
+    adds_up(&result);
+    assert_eq!(result.fleet.idle, 0);
+    assert_eq!(result.account.line(Endpoint::Enroll).ended[Outcome::Ok], 5);
+}
+
+#[test]
 fn a_portal_of_its_own_that_forgets_under_load_ends_in_a_verdict() {
     let rows = [
         "do = \"reset_portal\"",

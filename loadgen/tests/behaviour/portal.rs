@@ -76,7 +76,7 @@ impl Portal {
 
     /// Crashes it and starts it again without its data.
     pub(crate) fn restart_empty(&mut self) {
-        let restarted = self.runtime.block_on(self.running.restart_empty());
+        let restarted = self.runtime.block_on(self.running.restart(false));
         restarted.unwrap();
     }
 }

@@ -33,18 +33,10 @@ pub(super) enum Inside {
 /// # Errors
 /// A [`Refusal`] that names the place.
 pub(super) fn body<T: DeserializeOwned>(bytes: &[u8], members: &Members) -> Result<T, Refusal> {
-    let names = || {
-        members
-            .0
-            .iter()
-            .map(|(name, _)| *name)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(Refusal::invalid(
             "the body is empty",
-            format!("send a JSON object with {}", names()),
+            format!("send a JSON object with {}", names(members)),
         ));
     }
     let json = json::scan(bytes).map_err(|error| {
@@ -74,9 +66,18 @@ pub(super) fn body<T: DeserializeOwned>(bytes: &[u8], members: &Members) -> Resu
     json.read().map_err(|error| {
         Refusal::invalid(
             format!("the body has another shape: {error}"),
-            format!("its members are {}", names()),
+            format!("its members are {}", names(members)),
         )
     })
+}
+
+/// The members that an object may have, and in brackets those of the objects in it.
+fn names(members: &Members) -> String {
+    let name = |(name, inside): &(&str, Inside)| match inside {
+        Inside::Free => (*name).to_owned(),
+        Inside::Object(members) | Inside::Each(members) => format!("{name} ({})", names(members)),
+    };
+    members.0.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 fn find_unknown(value: &Value, members: &Members, path: &str, unknown: &mut Vec<String>) {

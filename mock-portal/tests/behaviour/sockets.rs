@@ -535,7 +535,7 @@ async fn a_restart_breaks_what_is_being_answered() {
     let mut running = server(|_| {}).await;
     let at = address(&running.agents_url);
     let (mut busy, rest) = half_a_request(at).await;
-    timeout(Duration::from_secs(3), running.restart_empty())
+    timeout(Duration::from_secs(3), running.restart(false))
         .await
         .expect("a restart waits for nobody")
         .unwrap();
@@ -746,7 +746,7 @@ async fn a_restart_without_data_under_load_ends_in_unknown_agents_not_in_a_hang(
             100,
         )
         .await;
-        timeout(LONG, running.restart_empty())
+        timeout(LONG, running.restart(false))
             .await
             .expect("a restart hangs")
             .unwrap();

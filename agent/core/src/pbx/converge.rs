@@ -29,6 +29,9 @@ use crate::time::Monotonic;
 /// [`Durable::in_force`](super::durable::Durable::in_force).
 #[derive(Debug)]
 pub(super) struct Converge {
+    /// Why nothing may be done for the taken document, if its manifest, which was believed when it was taken, is not believed
+    /// by this program: the keys built into it are others (SYNC-4, UPD-4).
+    disbelief: Option<Box<str>>,
     /// None while nothing is to be done for the taken document.
     force: Option<Force>,
     /// The taken document as it was read, from its first task until it is in force: reading is the dearest thing that an
@@ -121,7 +124,12 @@ fn next_step(
 
 impl Converge {
     pub(super) fn boot(seed: Seed, shared: &Shared) -> Self {
+        let taken = shared.journal.document.as_deref();
+        let keys = &shared.facts.release_keys;
+        let believed = taken.map(|taken| keys.verify(&taken.manifest, &taken.release));
+        let disbelief = believed.and_then(Result::err);
         Self {
+            disbelief: disbelief.map(|why| why.to_string().into()),
             force: if shared.journal.in_force {
                 None
             } else {
@@ -139,6 +147,7 @@ impl Converge {
 
     /// Another document was taken: all of it is to be done.
     pub(super) fn begin(&mut self) {
+        self.disbelief = None;
         self.retry_at = None;
         self.force = Some(Force { done: None });
         self.desired = None;
@@ -167,6 +176,11 @@ impl Converge {
         (self.addons.as_deref()).map_or_else(Arc::default, Addons::reports)
     }
 
+    /// Whether the taken document may be put into force by this program.
+    pub(super) fn believes(&self) -> bool {
+        self.disbelief.is_none()
+    }
+
     /// Whether nothing is to be done for the taken document.
     pub(super) fn is_through(&self) -> bool {
         self.force.is_none()
@@ -174,7 +188,7 @@ impl Converge {
 
     /// When the host is to be touched again without any other cause.
     pub(super) fn wake(&self, shared: &Shared) -> Option<Wake> {
-        let conditions = shared.conditions?;
+        let conditions = shared.conditions.filter(|_| self.believes())?;
         let waits_for_retry = matches!(self.next_step(shared, conditions), Next::Do(_));
         let retry = self.retry_at.filter(|_| waits_for_retry).map(|at| {
             let failures = self.retry.failures();
@@ -235,6 +249,11 @@ impl Converge {
         let Some(conditions) = shared.conditions else {
             return;
         };
+        if let (Some(why), Some(taken)) = (&self.disbelief, shared.journal.document.clone()) {
+            let why = Some(why.to_string());
+            document.stand_in_force(shared, &taken, DocumentResult::ManifestRejected, why);
+            return;
+        }
         let is_due = self.reapply_at <= shared.now.monotonic && shared.may_change_cluster();
         if self.force.is_none() && is_due && shared.journal.document.is_some() {
             self.force = Some(Force {
@@ -333,7 +352,7 @@ impl Converge {
         &mut self,
         shared: &Shared,
     ) -> Option<(Arc<TakenDocument>, DocumentStep, Recorded<Task>)> {
-        if self.retry_at.is_some() {
+        if self.retry_at.is_some() || !self.believes() {
             return None;
         }
         let Next::Do(step) = self.next_step(shared, shared.conditions?) else {

@@ -170,7 +170,9 @@ impl Document {
     ) {
         let Some(raw) = offered else { return };
         let taken = shared.journal.document.clone();
-        if let Some(taken) = taken.as_deref().filter(|taken| same(&taken.raw, raw)) {
+        // One whose manifest is believed no more is taken anew: the portal may have it signed by another key by now.
+        let at_hand = taken.as_deref().filter(|_| converge.believes());
+        if let Some(taken) = at_hand.filter(|taken| same(&taken.raw, raw)) {
             self.offered_again(shared, converge, taken);
             return;
         }
@@ -230,7 +232,7 @@ impl Document {
                 None,
             );
         }
-        self.take(shared, taken.as_deref(), raw, desired);
+        self.take(shared, at_hand, raw, desired);
     }
 
     /// The document that was taken came again: whatever came in between is over.

@@ -193,6 +193,7 @@ fn write_end(shared: &mut Shared, offer: &OperationOffer, sequence: u64, end: En
         kind: offer.kind.clone(),
         state: state_of(end.state),
         reason: end.reason,
+        message: end.message,
     });
 }
 

@@ -17,7 +17,8 @@ use protocol::verified::{ReleaseKeys, SignedManifest};
 use serde_json::json;
 
 use crate::world::{
-    World, api_down, desired, document, facts, failure, healthy, manifest, sealed, signed,
+    World, api_down, desired, document, facts, failure, healthy, manifest, release_keys, sealed,
+    signed, signed_by,
 };
 
 /// A template with one HelmChart of this name.
@@ -797,16 +798,36 @@ fn sync_4_a_manifest_that_is_believed_no_more_changes_nothing() {
     let key = SigningKey::from_seed([77; 32]).public();
     let key = protocol::sign::VerifyingKey::parse(&key).unwrap();
     other_keys.release_keys = Arc::new(ReleaseKeys::new([key]).unwrap());
+    let document = Arc::clone(&disk.document.as_ref().unwrap().raw);
     let mut world = World::with_facts(disk, other_keys, 5);
     world.node.addons.seen = seen;
     world.node.addons.find("HelmChart/a").unwrap().fingerprint = Fingerprint(7);
     world.states();
-    assert_eq!(world.work(), ["secrets", "look"]);
+    let told = world.sync().report().document.clone();
+    assert_eq!(told.result, DocumentResult::ManifestRejected);
     let why = "no signature is of a release key built into this agent";
+    assert_eq!(told.message.as_deref(), Some(why));
+    world.answer_sync(None, None);
+    world.ten_minutes();
+    assert_eq!(world.work(), [""; 0], "not even its Secrets are written");
+
+    // The portal has its manifest signed by one of them meanwhile.
+    world.sync();
+    world.answer_sync(Some(&document), None);
     assert_eq!(
-        world.states(),
-        [format!("a failed: {why}"), format!("b failed: {why}")]
+        world.out_endpoint(),
+        Some(protocol::endpoint::Endpoint::Manifest)
     );
+    let manifest = Manifest::clone(
+        &release_keys()
+            .verify(&release, &"2026.11.1".parse().unwrap())
+            .unwrap(),
+    );
+    let signed = signed_by(&SigningKey::from_seed([77; 32]), &manifest);
+    world.answer(AnswerBody::Manifest(signed));
+    world.states();
+    assert!(world.work().contains(&"apply a a".to_owned()));
+    assert_eq!(world.states(), ["a applied", "b applied"]);
 }
 
 // rule ADD-7: a report has one state for each add-on of the document, in its order; a document without add-ons costs no look.
