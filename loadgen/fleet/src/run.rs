@@ -22,14 +22,16 @@ use fleet_sim::host::Costs;
 use fleet_sim::referee::{self, Context, Referees};
 use portal_core::control::TokenLine;
 use protocol::dialect::Dialect;
+use protocol::endpoint::Endpoint;
 use protocol::hash::Sha256Hex;
 use protocol::id::{AgentVersion, ClusterId, NodeName, OperationId, ReleaseVersion};
 use protocol::pbx::operation::OperationKind;
+use protocol::problem::ProblemCode;
 use protocol::time::Timestamp;
 use protocol::verified::ReleaseKeys;
 use record::fleet::OperationEnd;
 use record::result::{IndexRange, PopulationPart, RunInfo};
-use record::{Decision, Micros, RunResult, Snapshot};
+use record::{Decision, Micros, Outcome, RunResult, Snapshot};
 use scenario::{Action, Evidence, Population, Scenario, ServerOf};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -927,6 +929,7 @@ impl Course {
         };
         result.notes.extend(self.notes);
         result.notes.extend(sum.complaints.lines());
+        result.notes.extend(known_from_before(&result.account));
         let decision = self.scenario.judge(&mut result);
         (result, decision)
     }
@@ -999,6 +1002,19 @@ async fn with_true_name(
         params.insert("snapshot".to_owned(), name.clone());
     }
     params
+}
+
+/// What is behind a `conflict` at the enrollment: keys come from the seed, so a portal that remembers knows those of a run
+/// before.
+fn known_from_before(account: &record::Account) -> Option<String> {
+    let conflict = Outcome::Problem(ProblemCode::Conflict);
+    let count = account.line(Endpoint::Enroll).ended[conflict];
+    (count > 0).then(|| {
+        format!(
+            "{count} enrollments were refused with `conflict`: the portal knows these keys, which come from the seed, by \
+             other agents; give another --seed, or the --identities that the run before has kept"
+        )
+    })
 }
 
 /// All tallies together.

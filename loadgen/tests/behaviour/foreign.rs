@@ -56,6 +56,40 @@ fn tokens_come_from_a_file_a_command_or_a_url() {
     assert_eq!(portal.agents().len(), 15);
 }
 
+/// What an expectation cannot say stands in the notes: why agents are not enrolled, and that they refuse what they get.
+#[test]
+fn a_result_says_what_the_agents_complained_of() {
+    let portal = Portal::plain();
+    let tokens = [portal.tokens(5), portal.tokens(5)];
+    for cluster in clusters(&tokens[0]) {
+        let path = format!("/clusters/{cluster}/desired");
+        call_lab(&portal.running.lab_url, "PUT", &path, DOCUMENT);
+    }
+    let at = portal.running.agents_url.as_str();
+    // No release key, so that no document is believed; and then the keys of the same seed once more.
+    let rows = [
+        (
+            0,
+            "PASS",
+            "5 agents say `manifest_rejected` of their last document; the first: ",
+        ),
+        (
+            1,
+            "FAIL",
+            "enrollments were refused with `conflict`: the portal knows these keys",
+        ),
+    ];
+    for ((code, word, note), tokens) in rows.into_iter().zip(tokens) {
+        let place = Place::with(&expecting(ENROLLED));
+        place.write("tokens", tokens);
+        let done = place.run(&["--portal", at, "--tokens", "tokens"]);
+        done.ended(code, word);
+        let notes = place.result().notes;
+        assert!(notes.iter().any(|it| it.contains(note)), "{notes:#?}");
+        assert!(done.told.contains(note), "{done:#?}");
+    }
+}
+
 /// Runs once at a portal that is not reached, or has no tokens for it.
 fn not_started(more: &[&str], reason: &str) {
     let place = Place::with(&expecting(ENROLLED));

@@ -279,7 +279,7 @@ fn a_foreign_portal_that_forgets_under_load_ends_in_a_verdict() {
     let going = going.map(|(going, place, mut portal, under_load, restarted)| {
         under_load.recv().unwrap();
         match restarted {
-            true => portal.restart_empty(),
+            true => portal.restart(),
             false => assert_eq!(portal.lab("POST", "/reset").0, 200),
         }
         (going, place, portal, restarted)

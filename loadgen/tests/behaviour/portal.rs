@@ -75,7 +75,7 @@ impl Portal {
     }
 
     /// Crashes it and starts it again without its data.
-    pub(crate) fn restart_empty(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let restarted = self.runtime.block_on(self.running.restart(false));
         restarted.unwrap();
     }
