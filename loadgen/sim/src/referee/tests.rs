@@ -574,11 +574,11 @@ fn referee_8_allows_a_restart_for_a_drop_in_inside_the_window_alone() {
         ("2026-12-01T01:30:00Z", false),
     ];
     for (begins, fits) in rows {
-        let begins: protocol::time::Timestamp = begins.parse().unwrap();
+        let begins: Timestamp = begins.parse().unwrap();
         let mut run = Run::new();
         let call = run.call(&manifest_request());
         // The node's clock is wrong, and the portal was heard ten minutes ago.
-        let portal_time = protocol::time::Timestamp::from_unix_ms(begins.unix_ms() - 600_000);
+        let portal_time = Timestamp::from_unix_ms(begins.unix_ms() - 600_000);
         let body = AnswerBody::Sync(Arc::new(SyncAnswer {
             portal_time,
             desired: None,
