@@ -290,6 +290,25 @@ fn sync_7_an_older_document_is_refused() {
     );
 }
 
+// rule SYNC-7: what was taken counts, be it in force or not: a portal that goes back shows that it has lost something.
+#[test]
+fn sync_7_a_document_older_than_the_one_being_applied_is_refused() {
+    let mut world = World::enrolled();
+    world.take(&document(3));
+    world.node.shows = api_down();
+    world.sync();
+    world.answer_sync(Some(&document(5)), None);
+    world.settle();
+    assert!(!world.disk.in_force, "5 waits for the API");
+    world.sync();
+    world.answer_sync(Some(&document(4)), None);
+    let told = world.document_report();
+    assert_eq!(
+        (told.applied_generation, told.result),
+        (Generation(3), DocumentResult::StaleDocument)
+    );
+}
+
 #[test]
 fn a_document_of_the_wrong_shape_is_refused_and_keeps_its_generation() {
     let mut world = World::enrolled();
