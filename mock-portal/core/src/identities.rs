@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use protocol::id::{AgentId, AgentVersion, Arch, ClusterId, NodeName, ServerId};
+use protocol::id::{AgentId, AgentVersion, Arch, ClusterId, NodeName, OperationId, ServerId};
 use protocol::limits::KEY_OVERLAP_SECONDS_MAX;
 use protocol::pbx::enroll::EnrollAnswer;
 use protocol::pbx::operation::OperationKind;
@@ -23,7 +23,7 @@ use crate::answer::Refused;
 use crate::clock::Moment;
 use crate::operations::ClearParams;
 use crate::seals::Seals;
-use crate::state::{Change, Work};
+use crate::state::{Change, ShardState, Work};
 
 /// An agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,8 +37,8 @@ pub(crate) struct Agent {
     /// The report, in the cluster's count, that last said `leader: true` (OPS-10).
     pub(crate) last_led: Option<u64>,
     pub(crate) reports: u64,
-    /// The signing key that it was last asked to replace (OP-9).
-    pub(crate) rotation_asked_for: Option<SigningPublicKey>,
+    /// The signing key that it was last asked to replace, and by which operation (OP-9).
+    pub(crate) rotation_asked_for: Option<(SigningPublicKey, OperationId)>,
 }
 
 /// What an agent was enrolled with, and what it was answered: the same again for the same (ENR-10).
@@ -281,9 +281,12 @@ pub(crate) fn rotate(
 /// Age at which an agent is asked to replace its keys (OP-9).
 const KEY_AGE_MS_MAX: i64 = 90 * 24 * 60 * 60 * 1000;
 
+/// After the end of a rotation that has not replaced the keys, they are asked for again.
+const ASK_AGAIN_MS: i64 = 24 * 60 * 60 * 1000;
+
 /// Makes an operation `agent.rotate_key` for an agent whose keys were registered 90 days ago by the portal's clock
-/// (OP-9): one for each key, whatever becomes of it and wherever the clock is set afterwards. It waits in the cluster's
-/// queue like every other.
+/// (OP-9), and another one a day after that has ended in vain: one at a time, wherever the clock is set. It waits in the
+/// cluster's queue like every other.
 pub(crate) fn ask_for_rotation(
     work: &mut Work<'_>,
     seals: &mut Seals,
@@ -305,7 +308,11 @@ pub(crate) fn ask_for_rotation(
         .time
         .unix_ms()
         .saturating_sub(keys.registered_at.unix_ms());
-    if age_ms < KEY_AGE_MS_MAX || agent.rotation_asked_for == Some(key) {
+    let was_asked_lately = agent
+        .rotation_asked_for
+        .as_ref()
+        .is_some_and(|(of, by)| *of == key && !has_ended_long_ago(work.state(), by, moment));
+    if age_ms < KEY_AGE_MS_MAX || was_asked_lately {
         return;
     }
     let (cluster, target) = (agent.cluster.clone(), Some(agent.node_name.clone()));
@@ -315,6 +322,7 @@ pub(crate) fn ask_for_rotation(
     work.change(Change::RotationAsked {
         agent: agent_id.clone(),
         key,
+        operation: operation.clone(),
     });
     work.change(Change::OperationMade {
         operation,
@@ -325,6 +333,16 @@ pub(crate) fn ask_for_rotation(
         consent: None,
         at: moment.time,
     });
+}
+
+/// Whether an operation has ended, and a day has passed since; so has one that nobody knows any more.
+fn has_ended_long_ago(state: &ShardState, operation: &OperationId, moment: Moment) -> bool {
+    let Some(operation) = state.operations.get(operation) else {
+        return true;
+    };
+    operation
+        .ended_at
+        .is_some_and(|at| moment.time.unix_ms().saturating_sub(at.unix_ms()) >= ASK_AGAIN_MS)
 }
 
 /// A verifying key by its 32 bytes; a weak one is not read.

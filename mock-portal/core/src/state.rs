@@ -103,6 +103,8 @@ pub enum Change {
         agent: AgentId,
         /// The signing key that is old.
         key: SigningPublicKey,
+        /// The operation by which it was asked.
+        operation: OperationId,
     },
     /// An agent's report came.
     Reported {
@@ -372,9 +374,13 @@ impl ShardState {
                     agent.keys.switch();
                 }
             }
-            Change::RotationAsked { agent, key } => {
+            Change::RotationAsked {
+                agent,
+                key,
+                operation,
+            } => {
                 if let Some(agent) = self.agents.get_mut(agent) {
-                    agent.rotation_asked_for = Some(*key);
+                    agent.rotation_asked_for = Some((*key, operation.clone()));
                 }
             }
             Change::Reported { agent, at, report } => self.reported(agent, *at, report),

@@ -305,7 +305,7 @@ fn seal_1_during_a_rotation_each_key_gets_its_own_boxes() {
     assert_eq!(to_new.sealed_values().len(), 4);
 }
 
-// rule OP-9: the portal asks when the keys are 90 days old, once for each key, whatever becomes of it.
+// rule OP-9: the portal asks when the keys are 90 days old, and again a day after that has come to nothing.
 #[test]
 fn op_9_the_portal_asks_when_the_keys_are_90_days_old() {
     let (mut lab, mut agent) = one_agent();
@@ -326,7 +326,7 @@ fn op_9_the_portal_asks_when_the_keys_are_90_days_old() {
     assert_eq!(said(&lab.events(&new, &offer.id, done)), "200");
     assert_eq!(lab.offer(&mut new), None, "the new keys are young");
 
-    // The new ones age from their own registration on; an operation that failed is not asked for again.
+    // The new ones age from their own registration on.
     lab.pass_s(90 * 24 * HOUR_S - 4);
     assert_eq!(lab.offer(&mut new), None, "seconds early");
     lab.pass_s(4);
@@ -334,9 +334,17 @@ fn op_9_the_portal_asks_when_the_keys_are_90_days_old() {
     assert_ne!(second.id, offer.id);
     let failed = vec![event(1, None, EventState::Failed)];
     assert_eq!(said(&lab.events(&new, &second.id, failed)), "200");
+    lab.pass_s(24 * HOUR_S - 2);
+    assert_eq!(lab.offer(&mut new), None, "not a day later");
+    lab.pass_s(2);
+    let third = lab.offer(&mut new).expect("an operation, a day after");
+    assert_ne!(third.id, second.id);
     for _ in 0..3 {
         lab.pass_s(30 * 24 * HOUR_S);
-        assert_eq!(lab.offer(&mut new), None, "once for each key");
+        let same = lab
+            .offer(&mut new)
+            .expect("the same one, as long as it has not ended");
+        assert_eq!(same.id, third.id);
     }
 }
 
