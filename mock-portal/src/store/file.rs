@@ -8,16 +8,21 @@
 //!
 //! It is read once, at the start. Everything else is the writer's.
 
-use std::fs::OpenOptions;
+use std::fmt;
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 
 use portal_core::snapshot::{OtherShards, Snapshot};
 use portal_core::{Changes, Portal};
 use protocol::id::KeyId;
 use protocol::sign::SigningKey;
-use redb::{Database, DatabaseError, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use redb::{
+    Database, DatabaseError, ReadOnlyDatabase, ReadableDatabase, ReadableTable as _,
+    TableDefinition,
+};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -35,12 +40,12 @@ const CHANGES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("changes")
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// It is not there and cannot be made, or cannot be read.
-    #[error("{} cannot be opened: {source}", path.display())]
+    #[error("{} cannot be opened: {error}; name a file in a folder that this user may write to", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        error: io::Error,
     },
     /// Another portal has it.
     #[error("{} is another running portal's; stop that one, or name another file", path.display())]
@@ -89,12 +94,12 @@ pub enum DataError {
         why: String,
     },
     /// It cannot be written.
-    #[error("{} cannot be written: {source}; make room, or mend the disk", path.display())]
+    #[error("{} cannot be written: {error}; make room, or mend the disk", path.display())]
     Write {
         /// The file.
         path: PathBuf,
         /// What the database says.
-        source: Box<redb::Error>,
+        error: Box<redb::Error>,
     },
     /// The thread that writes could not be started.
     #[error("no thread for the data file: {0}")]
@@ -146,7 +151,7 @@ impl About {
 
 const PROGRAM: &str = "mock-portal";
 /// What every file of the database begins with.
-const MAGIC: &[u8] = b"redb";
+const MAGIC: &[u8] = b"redb\x1a\x0a\xa9\x0d\x0a";
 
 /// How much is in a file.
 #[derive(Debug, Clone, Copy, Default)]
@@ -164,46 +169,26 @@ pub(super) struct DataFile {
 }
 
 impl DataFile {
-    /// Opens or makes it; only its owner may read it, for it holds secrets in clear.
+    /// Opens or makes it; only its owner may read it, for it holds secrets in clear. What is refused is left as it is.
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
-        let io = |source| DataError::Io {
+        let io = |error| DataError::Io {
             path: path.to_owned(),
-            source,
+            error,
         };
-        let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(io)?;
-        let mut begins = Vec::new();
-        file.take(MAGIC.len() as u64)
-            .read_to_end(&mut begins)
-            .map_err(io)?;
-        if !begins.is_empty() && begins != MAGIC {
-            return Err(DataError::Foreign {
-                path: path.to_owned(),
-                why: "it is no database".to_owned(),
-            });
+        match fs::metadata(path) {
+            Ok(it) if !it.is_file() => return Err(foreign(path, "it is no regular file")),
+            Ok(it) if it.len() == 0 => {}
+            Ok(_) => look(path)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => make(path)?,
+            Err(error) => return Err(io(error)),
         }
-        let database = Database::create(path).map_err(|error| match error {
-            DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {
-                DataError::InUse {
-                    path: path.to_owned(),
-                }
-            }
-            DatabaseError::Storage(redb::StorageError::Io(source)) => io(source),
-            error => DataError::Damaged {
-                path: path.to_owned(),
-                why: error.to_string(),
-            },
-        })?;
+        fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(io)?;
+        let opened = undamaged(path, || {
+            Database::create(path).map_err(|error| refused(path, error))
+        });
         Ok(Self {
             path: path.to_owned(),
-            database,
+            database: opened?,
         })
     }
 
@@ -213,39 +198,7 @@ impl DataFile {
 
     /// Whose it is; none if it was just made.
     pub(super) fn about(&self) -> Result<Option<About>, DataError> {
-        let transaction = self
-            .database
-            .begin_read()
-            .map_err(|error| self.damaged(error))?;
-        let table = match transaction.open_table(ABOUT) {
-            Ok(table) => table,
-            Err(redb::TableError::TableDoesNotExist(_)) => {
-                let mut tables = transaction
-                    .list_tables()
-                    .map_err(|error| self.damaged(error))?;
-                return match tables.next() {
-                    None => Ok(None),
-                    Some(_) => Err(self.foreign("it is a database of something else")),
-                };
-            }
-            Err(error) => return Err(self.foreign(&error.to_string())),
-        };
-        let Some(about) = table.get("about").map_err(|error| self.damaged(error))? else {
-            return Err(self.foreign("it does not say whose it is"));
-        };
-        let whose: Whose = serde_json::from_slice(about.value())
-            .map_err(|_| self.foreign("it does not say whose it is"))?;
-        if whose.program != PROGRAM {
-            return Err(self.foreign(&format!("it is of {:?}", whose.program)));
-        }
-        if whose.schema > SCHEMA {
-            return Err(DataError::Newer {
-                path: self.path.clone(),
-                schema: whose.schema,
-            });
-        }
-        let about = serde_json::from_slice(about.value()).map_err(|error| self.damaged(error))?;
-        Ok(Some(about))
+        undamaged(&self.path, || about(&self.path, &self.database))
     }
 
     pub(super) fn set_about(&mut self, about: &About) -> Result<(), DataError> {
@@ -259,6 +212,10 @@ impl DataFile {
 
     /// Gives a fresh portal the memory and the changes since.
     pub(super) fn load(&self, portal: &Portal) -> Result<Sizes, DataError> {
+        undamaged(&self.path, || self.read_all(portal))
+    }
+
+    fn read_all(&self, portal: &Portal) -> Result<Sizes, DataError> {
         let mut sizes = Sizes::default();
         let transaction = self
             .database
@@ -375,22 +332,160 @@ impl DataFile {
         };
         all().map_err(|error: redb::Error| DataError::Write {
             path: self.path.clone(),
-            source: Box::new(error),
+            error: Box::new(error),
         })
     }
 
     fn damaged(&self, why: impl ToString) -> DataError {
-        DataError::Damaged {
-            path: self.path.clone(),
-            why: why.to_string(),
-        }
+        damaged(&self.path, why)
     }
+}
 
-    fn foreign(&self, why: &str) -> DataError {
-        DataError::Foreign {
-            path: self.path.clone(),
-            why: why.to_owned(),
+/// Makes an empty database and puts it in place as a whole: a program that is killed meanwhile leaves no half of one.
+fn make(path: &Path) -> Result<(), DataError> {
+    let io = |error| DataError::Io {
+        path: path.to_owned(),
+        error,
+    };
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        Some(_) | None => Path::new("."),
+    };
+    let new = tempfile::Builder::new()
+        .prefix(".mock-portal-")
+        .tempfile_in(folder)
+        .map_err(io)?;
+    drop(Database::create(new.path()).map_err(|error| refused(path, error))?);
+    match new.persist_noclobber(path) {
+        Ok(_) => File::open(folder)
+            .and_then(|folder| folder.sync_all())
+            .map_err(io),
+        // Another portal was quicker, and has it.
+        Err(lost) if lost.error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(lost) => Err(io(lost.error)),
+    }
+}
+
+/// Looks through a file without writing to it: whose it is, and whether all of it can be read. One that was not closed has
+/// to be repaired before that.
+fn look(path: &Path) -> Result<(), DataError> {
+    let io = |error| DataError::Io {
+        path: path.to_owned(),
+        error,
+    };
+    let mut begins = Vec::new();
+    let file = File::open(path).map_err(io)?;
+    file.take(MAGIC.len() as u64)
+        .read_to_end(&mut begins)
+        .map_err(io)?;
+    if !MAGIC.starts_with(&begins) {
+        return Err(foreign(path, "it is no database"));
+    }
+    if begins.len() < MAGIC.len() {
+        return Err(damaged(path, "it is cut off"));
+    }
+    undamaged(path, || {
+        let database = match ReadOnlyDatabase::open(path) {
+            Ok(database) => database,
+            Err(DatabaseError::RepairAborted) => return Ok(()),
+            Err(error) => return Err(refused(path, error)),
+        };
+        about(path, &database)?;
+        let transaction = database
+            .begin_read()
+            .map_err(|error| damaged(path, error))?;
+        if let Ok(memory) = transaction.open_table(MEMORY) {
+            for entry in memory.iter().map_err(|error| damaged(path, error))? {
+                entry.map_err(|error| damaged(path, error))?;
+            }
         }
+        if let Ok(changes) = transaction.open_table(CHANGES) {
+            for entry in changes.iter().map_err(|error| damaged(path, error))? {
+                entry.map_err(|error| damaged(path, error))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn about(path: &Path, database: &impl ReadableDatabase) -> Result<Option<About>, DataError> {
+    let damaged = |error: &dyn fmt::Display| damaged(path, error);
+    let foreign = |why: &str| foreign(path, why);
+    let transaction = database.begin_read().map_err(|error| damaged(&error))?;
+    let table = match transaction.open_table(ABOUT) {
+        Ok(table) => table,
+        Err(redb::TableError::TableDoesNotExist(_)) => {
+            let mut tables = transaction.list_tables().map_err(|error| damaged(&error))?;
+            return match tables.next() {
+                None => Ok(None),
+                Some(_) => Err(foreign("it is a database of something else")),
+            };
+        }
+        Err(error) => return Err(foreign(&error.to_string())),
+    };
+    let Some(about) = table.get("about").map_err(|error| damaged(&error))? else {
+        return Err(foreign("it does not say whose it is"));
+    };
+    let whose: Whose = serde_json::from_slice(about.value())
+        .map_err(|_| foreign("it does not say whose it is"))?;
+    if whose.program != PROGRAM {
+        return Err(foreign(&format!("it is of {:?}", whose.program)));
+    }
+    if whose.schema > SCHEMA {
+        return Err(DataError::Newer {
+            path: path.to_owned(),
+            schema: whose.schema,
+        });
+    }
+    let about = serde_json::from_slice(about.value()).map_err(|error| damaged(&error))?;
+    Ok(Some(about))
+}
+
+/// The database believes what it reads: in a file that is damaged it comes to places that it holds for unreachable.
+fn undamaged<T>(path: &Path, read: impl FnOnce() -> Result<T, DataError>) -> Result<T, DataError> {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let done = panic::catch_unwind(AssertUnwindSafe(read));
+    panic::set_hook(hook);
+    done.unwrap_or_else(|panicked| {
+        let why = panicked.downcast_ref::<String>().map(String::as_str);
+        let why = why.or_else(|| panicked.downcast_ref::<&str>().copied());
+        Err(damaged(path, why.unwrap_or("it cannot be read")))
+    })
+}
+
+/// Why the database does not open a file.
+fn refused(path: &Path, error: DatabaseError) -> DataError {
+    match error {
+        DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {
+            DataError::InUse {
+                path: path.to_owned(),
+            }
+        }
+        DatabaseError::Storage(redb::StorageError::Io(error))
+            if error.kind() == io::ErrorKind::UnexpectedEof =>
+        {
+            damaged(path, "it is cut off")
+        }
+        DatabaseError::Storage(redb::StorageError::Io(error)) => DataError::Io {
+            path: path.to_owned(),
+            error,
+        },
+        error => damaged(path, error),
+    }
+}
+
+fn damaged(path: &Path, why: impl ToString) -> DataError {
+    DataError::Damaged {
+        path: path.to_owned(),
+        why: why.to_string(),
+    }
+}
+
+fn foreign(path: &Path, why: &str) -> DataError {
+    DataError::Foreign {
+        path: path.to_owned(),
+        why: why.to_owned(),
     }
 }
 

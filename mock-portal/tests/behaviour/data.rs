@@ -684,14 +684,43 @@ fn a_file_that_is_not_ours_is_left_alone() {
             "a folder",
             |file| std::fs::create_dir(file).unwrap(),
             2,
-            &["cannot be opened", "directory"],
+            &["it is no regular file", "name another file"],
+        ),
+        (
+            "a pipe",
+            |file| rustix::fs::mkfifoat(rustix::fs::CWD, file, 0o600.into()).unwrap(),
+            2,
+            &["it is no regular file"],
+        ),
+        (
+            "one that is cut off in its first bytes",
+            |file| std::fs::write(file, b"redb").unwrap(),
+            2,
+            &["is damaged: it is cut off", "keep it as evidence"],
+        ),
+        (
+            "one that is cut off",
+            |file| {
+                database(file, OTHER, &json!({}));
+                let whole = std::fs::read(file).unwrap();
+                std::fs::write(file, &whole[..300]).unwrap();
+            },
+            2,
+            &["is damaged"],
+        ),
+        (
+            "one that only begins like a database",
+            |file| std::fs::write(file, "redbrick houses").unwrap(),
+            2,
+            &["is no data file of mock-portal"],
         ),
     ];
     for (what, make, code, says) in rows {
         let folder = TempDir::new().unwrap();
         let file = folder.path().join("portal.data");
         make(&file);
-        let before = std::fs::read(&file).ok();
+        let read = || file.is_file().then(|| std::fs::read(&file).unwrap());
+        let before = read();
         let (ended, told) = failing(&[
             "serve",
             "--listen",
@@ -705,9 +734,63 @@ fn a_file_that_is_not_ours_is_left_alone() {
         for part in *says {
             assert!(told.contains(part), "{what}: {part:?} is not in {told:?}");
         }
-        if *what == "a text" {
-            assert_eq!(std::fs::read(&file).ok(), before, "{what} was changed");
+        assert!(read() == before, "{what} was changed");
+    }
+}
+
+/// Wherever a page is lost, that is said; the database itself holds such places for unreachable.
+#[tokio::test]
+async fn a_file_that_has_lost_a_page_is_said_to_be_damaged() {
+    const PAGE: usize = 4096;
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("portal.data");
+    let running = Server::start(config(&file)).await.unwrap();
+    let order = serde_json::from_value(json!({"cluster_id": "c1", "node_name": "n", "count": 500}));
+    let (_, changes) = running.control().make_tokens(&order.unwrap()).unwrap();
+    running.keep(&changes).await.unwrap();
+    running.shutdown().await;
+    let whole = std::fs::read(&file).unwrap();
+    let mut damaged = 0;
+    for page in 0..whole.len() / PAGE {
+        let mut lost = whole.clone();
+        lost[page * PAGE..(page + 1) * PAGE].fill(0);
+        std::fs::write(&file, &lost).unwrap();
+        match Server::start(config(&file)).await {
+            // Nothing was in it.
+            Ok(running) => running.shutdown().await,
+            Err(error) => {
+                let said = error.to_string();
+                let is_told =
+                    said.contains("is damaged") || page == 0 && said.contains("is no data file");
+                assert!(is_told, "page {page}: {said}");
+                damaged += 1;
+            }
         }
+    }
+    assert!(damaged > 0);
+}
+
+/// Whenever the first start ends, the next one goes on or begins anew.
+#[test]
+fn a_first_start_that_is_killed_is_in_the_way_of_none() {
+    for _ in 0..20 {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("portal.data");
+        let data = ["--data", file.to_str().unwrap()];
+        let free = ["serve", "--listen", "127.0.0.1:0", "--lab", "127.0.0.1:0"];
+        let mut first = Command::new(env!("CARGO_BIN_EXE_mock-portal"))
+            .args([&free[..], &data].concat())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        // As soon as anything of it is to be seen.
+        while std::fs::read_dir(folder.path()).unwrap().next().is_none() {
+            std::thread::yield_now();
+        }
+        first.kill().unwrap();
+        first.wait().unwrap();
+        Serving::on_free_ports(&data).end("-TERM");
     }
 }
 
@@ -717,6 +800,8 @@ fn one_portal_owns_the_file_and_its_release_key_stays() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("portal.data");
     let data = ["--data", file.to_str().unwrap()];
+    // Made by hand, and readable by others.
+    std::fs::write(&file, "").unwrap();
     let portal = Serving::on_free_ports(&data);
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "it holds secrets in clear");
