@@ -21,8 +21,10 @@ use std::sync::Arc;
 
 use protocol::id::{AgentId, ClusterId, Generation, NodeName, OperationId, ServerId};
 use protocol::json::JsonRefusal;
+use protocol::limits::BODY_BYTES_MAX;
 use protocol::pbx::operation::{OperationKind, ParamsRefusal};
 use protocol::verified::sign_manifest;
+use serde::Serialize;
 
 use crate::clock::ClockSetting;
 use crate::documents::Document;
@@ -63,6 +65,25 @@ pub enum ControlError {
     /// 400.
     #[error("the manifest is refused: {0}")]
     Manifest(JsonRefusal),
+}
+
+/// A document as it is set, with its secrets in clear: sealed and beside an operation it still fits into an answer (WIRE-2).
+const DOCUMENT_BYTES_MAX: usize = 128 * 1024;
+/// An operation as it is posted: its kind, its parameters and the consent to it (WIRE-2).
+const OPERATION_BYTES_MAX: usize = 32 * 1024;
+
+/// Refuses what no agent would read to its end (WIRE-2).
+fn fits(what: &str, bytes: usize, most: usize) -> Result<(), ControlError> {
+    if bytes <= most {
+        return Ok(());
+    }
+    let why =
+        format!("it has {bytes} bytes, and agents read no answer with more than {most} of it");
+    Err(ControlError::invalid(what, why))
+}
+
+fn json_bytes(value: &impl Serialize) -> usize {
+    serde_json::to_vec(value).map_or(usize::MAX, |json| json.len())
 }
 
 impl<'a> Control<'a> {
@@ -199,6 +220,7 @@ impl<'a> Control<'a> {
         cluster: &ClusterId,
         input: DesiredInput,
     ) -> Result<(DesiredSet, Changes), ControlError> {
+        fits("document", json_bytes(&input), DOCUMENT_BYTES_MAX)?;
         let moment = self.portal.moment(self.now);
         let mut shard = self
             .portal
@@ -260,6 +282,9 @@ impl<'a> Control<'a> {
         input: OperationInput,
     ) -> Result<(OperationPosted, Changes), ControlError> {
         let moment = self.portal.moment(self.now);
+        let bytes =
+            input.kind.as_str().len() + input.params.get().len() + json_bytes(&input.consent);
+        fits("operation", bytes, OPERATION_BYTES_MAX)?;
         let params = ClearParams::new(input.params);
         let mut warnings = Vec::new();
         match params.check(&input.kind) {
@@ -337,6 +362,7 @@ impl<'a> Control<'a> {
         let manifest = releases::read(payload).map_err(ControlError::Manifest)?;
         let key = &self.portal.settings().release_key;
         let signed = Arc::new(sign_manifest(key, payload));
+        fits("manifest, signed,", json_bytes(&signed), BODY_BYTES_MAX)?;
         let mut releases = self.portal.releases_mut();
         let mut warnings = Vec::new();
         if releases.manifest(&manifest.version).is_some() {

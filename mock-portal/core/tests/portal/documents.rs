@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use portal_core::ControlError;
-use portal_core::control::DesiredInput;
+use portal_core::control::{DesiredInput, OperationInput};
 use protocol::dialect::Dialect;
+use protocol::limits::BODY_BYTES_MAX;
 use protocol::pbx::sync::IngressMode;
 use protocol::seal::Sealed;
 use serde_json::{Value, json};
@@ -233,4 +234,60 @@ fn members_that_nobody_knows_are_refused_by_name() {
             .to_string();
         assert!(error.contains(says), "{error}");
     }
+}
+
+// rule WIRE-2: what is set fits into an answer of 256 KiB, sealed, the largest operation beside it; what does not is refused.
+#[test]
+fn wire_2_what_is_set_fits_into_an_answer() {
+    let mut lab = Lab::new();
+    let mut agent = lab.agent("clu_a", "node-a", 1);
+    let cluster = cluster_id("clu_a");
+    // Secrets grow most by being sealed.
+    let document = |bytes: usize| -> DesiredInput {
+        let mut document = desired_json();
+        document["addons"][0]["secret_options"]["acme_key"] = json!("x".repeat(bytes));
+        serde_json::from_value(document).unwrap()
+    };
+    let operation = |bytes: usize| -> OperationInput {
+        let params = json!({"snapshot": "a", "source": "local", "token_hash": null, "more": "x".repeat(bytes)});
+        let input = json!({"kind": "a.kind.of.later", "target": "node-a", "params": params});
+        serde_json::from_value(input).unwrap()
+    };
+    for (kib, fits) in [(127, true), (128, false), (400, false)] {
+        let set = lab
+            .portal
+            .control(lab.now)
+            .set_desired(&cluster, document(kib * 1024));
+        assert_eq!(set.is_ok(), fits, "{kib} KiB: {:?}", set.err());
+    }
+    for (kib, fits) in [(31, true), (32, false)] {
+        let posted = lab
+            .portal
+            .control(lab.now)
+            .post_operation(&cluster, operation(kib * 1024));
+        assert_eq!(posted.is_ok(), fits, "{kib} KiB: {:?}", posted.err());
+    }
+    let answer = lab.synced(&mut agent);
+    assert!(answer.desired.is_some() && answer.operation.is_some());
+    let bytes = serde_json::to_vec(&*answer).unwrap().len();
+    assert!(bytes > 200 * 1024 && bytes <= BODY_BYTES_MAX, "{bytes}");
+
+    let mut release = serde_json::from_slice::<Value>(&release_of("2027.1.1")).unwrap();
+    release["addons"][0]["template"] = json!("x".repeat(200 * 1024));
+    let payload = serde_json::to_vec(&release).unwrap();
+    let refused = lab.portal.control(lab.now).publish_release(&payload);
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("agents read no answer with more than 262144"),
+        "{refused}"
+    );
+}
+
+fn release_of(version: &str) -> Vec<u8> {
+    let manifest = json!({
+        "version": version, "created_at": "2026-11-30T01:02:03Z", "floor": 12, "template_engine": "minijinja",
+        "agent": {"version": "1.4.0", "artifacts": []}, "image": {"k3s_version": "v1.34.1+k3s1", "artifacts": []},
+        "addons": [{"name": "a", "requires": [], "conflicts": [], "template": "", "health": null}],
+    });
+    serde_json::to_vec(&manifest).unwrap()
 }
