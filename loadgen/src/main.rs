@@ -10,8 +10,9 @@ mod cli;
 mod read;
 mod run;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::Parser as _;
 use record::Exit;
@@ -37,8 +38,25 @@ fn main() -> ExitCode {
         tell(text.trim_end());
         Exit::Usage
     });
-    ExitCode::from(exit.code())
+    ExitCode::from(if_told(exit).code())
 }
+
+/// An answer that could not be written is none: what would be a pass is not one.
+fn if_told(exit: Exit) -> Exit {
+    match UNWRITTEN.get() {
+        Some(error) => {
+            tell(&format!("standard output cannot be written: {error}"));
+            match exit {
+                Exit::Held => Exit::Preflight,
+                worse => worse,
+            }
+        }
+        None => exit,
+    }
+}
+
+/// Why a line of the answer could not be written, the first time.
+static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
 
 /// Logs go to stderr; stdout is for answers.
 fn log(filter: &str, format: LogFormat) -> Result<(), Usage> {
@@ -49,9 +67,9 @@ fn log(filter: &str, format: LogFormat) -> Result<(), Usage> {
     })?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(io::stderr);
     // Left to itself it colours, unless NO_COLOR says otherwise.
-    let subscriber = match std::io::stderr().is_terminal() {
+    let subscriber = match io::stderr().is_terminal() {
         true => subscriber,
         false => subscriber.with_ansi(false),
     };
@@ -64,10 +82,14 @@ fn log(filter: &str, format: LogFormat) -> Result<(), Usage> {
 
 /// A line for whoever looks on: stderr. Nothing is left to tell when it is gone.
 fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// A line of the answer: stdout. A reader that has gone has read enough.
 fn answer(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
+    if let Err(error) = writeln!(io::stdout(), "{line}")
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        let _ = UNWRITTEN.set(error);
+    }
 }

@@ -164,7 +164,8 @@ pub struct Filter {
     pub endpoint: Option<Endpoint>,
     /// Answered so.
     pub code: Option<CodeFilter>,
-    /// With a number above this: the `next` of the page before.
+    /// With a number above this: the `next` of the page before. One that is not reached yet is of the journal before a
+    /// reset or a restart, and everything is after it.
     pub since: Option<u64>,
     /// At most so many: the oldest of them with `since`, else the newest.
     pub limit: usize,
@@ -294,11 +295,12 @@ impl Journal {
     pub fn page(&self, filter: &Filter) -> Page {
         let ring = self.ring();
         let numbered = ring.first..;
+        let last = ring.first + ring.entries.len() as u64 - 1;
+        let since = filter.since.filter(|since| *since <= last);
         let asked = numbered
             .zip(&ring.entries)
-            .filter(|(number, _)| filter.since.is_none_or(|since| *number > since))
+            .filter(|(number, _)| since.is_none_or(|since| *number > since))
             .filter(|(_, entry)| filter.takes(entry));
-        let last = ring.first + ring.entries.len() as u64 - 1;
         let found: Vec<(u64, &Entry)> = match filter.since {
             Some(_) => asked.take(filter.limit).collect(),
             None => {
@@ -519,10 +521,17 @@ mod tests {
             ),
             (
                 Filter {
+                    since: Some(4),
+                    ..filter.clone()
+                },
+                vec![],
+            ),
+            (
+                Filter {
                     since: Some(9),
                     ..filter
                 },
-                vec![],
+                vec![1, 2, 3, 4],
             ),
         ] {
             assert_eq!(numbers(&journal.page(&filter)), found, "{filter:?}");

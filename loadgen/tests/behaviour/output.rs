@@ -134,6 +134,20 @@ fn a_pass_without_its_result_is_none() {
     );
 }
 
+#[test]
+fn a_pass_that_cannot_be_told_is_none() {
+    let place = Place::with(&expecting(ENROLLED));
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let rows: [&[&str]; 2] = [&["run", "s.toml", "--out", "out"], &["check", "s.toml"]];
+    for arguments in rows {
+        let done = place.loadgen(arguments).stdout(full()).output().unwrap();
+        assert_eq!(done.status.code(), Some(4), "{arguments:?}: {done:#?}");
+        let told = String::from_utf8(done.stderr).unwrap();
+        let says = "standard output cannot be written: No space left on device";
+        assert!(told.contains(says), "{arguments:?}: {told}");
+    }
+}
+
 // Whoever reads along may leave: `loadgen run … | head -1` is a run like any other.
 #[test]
 fn a_reader_that_has_gone_ends_no_run() {
