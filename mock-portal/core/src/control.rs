@@ -288,7 +288,11 @@ impl<'a> Control<'a> {
         let params = ClearParams::new(input.params);
         let mut warnings = Vec::new();
         match params.check(&input.kind) {
-            Ok(()) => {}
+            Ok(unknown) => {
+                warnings.extend(unknown.iter().map(|name| {
+                    format!("{} has no parameter {name:?}; agents ignore it", input.kind)
+                }))
+            }
             Err(ParamsRefusal::Unsupported { kind }) => {
                 warnings.push(format!(
                     "no agent knows operation kind {kind:?}; it will be answered unsupported"

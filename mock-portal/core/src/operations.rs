@@ -73,8 +73,9 @@ impl ClearParams {
         Arc::clone(&self.0)
     }
 
-    /// Whether they are those of the kind, once they are sealed.
-    pub(crate) fn check(&self, kind: &OperationKind) -> Result<(), ParamsRefusal> {
+    /// Whether they are those of the kind, once they are sealed; the members that it does not have, which agents ignore
+    /// (WIRE-5).
+    pub(crate) fn check(&self, kind: &OperationKind) -> Result<Vec<String>, ParamsRefusal> {
         let any = Sealed::from_bytes([0; OVERHEAD_BYTES]);
         let offer = OperationOffer {
             id: OperationId::new("op_checked").expect("an ID of the alphabet"),
@@ -83,7 +84,12 @@ impl ClearParams {
             params: self.seal(kind, &mut |_| any.clone()),
             consent: None,
         };
-        offer.params().map(|_| ())
+        let read = offer.params()?.to_raw();
+        let read: Value = serde_json::from_str(read.get()).unwrap_or_default();
+        let given: Value = serde_json::from_str(self.0.get()).unwrap_or_default();
+        let given = given.as_object().into_iter().flatten();
+        let unknown = given.filter(|(name, value)| !value.is_null() && read.get(name).is_none());
+        Ok(unknown.map(|(name, _)| name.clone()).collect())
     }
 
     /// With each secret of the kind that is a text replaced by its box.

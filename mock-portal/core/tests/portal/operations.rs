@@ -605,3 +605,38 @@ fn ops_8_limits_of_a_call() {
         assert_eq!(said(&lab.send(&raw)), says, "{what}");
     }
 }
+
+// What agents will ignore is told to whoever misspelled it.
+#[test]
+fn a_parameter_that_the_kind_does_not_have_is_warned_of() {
+    let mut lab = Lab::new();
+    lab.token("clu_a", "node-a");
+    let rows = [
+        (json!({"name": "n"}), vec![]),
+        (
+            json!({"name": "n", "retain": 3}),
+            vec!["snapshot.save has no parameter \"retain\"; agents ignore it"],
+        ),
+    ];
+    for (params, expected) in rows {
+        let input = json!({"kind": "snapshot.save", "params": params});
+        let input = serde_json::from_value(input).unwrap();
+        let cluster = cluster_id("clu_a");
+        let (posted, _) = lab
+            .portal
+            .control(lab.now)
+            .post_operation(&cluster, input)
+            .unwrap();
+        assert_eq!(posted.warnings, expected, "{params}");
+    }
+    // One that may be null is no other for being so.
+    let restore = json!({"snapshot": "a", "source": "local", "token_hash": null});
+    let input = json!({"kind": "cluster.restore", "params": restore});
+    let input = serde_json::from_value(input).unwrap();
+    let (posted, _) = lab
+        .portal
+        .control(lab.now)
+        .post_operation(&cluster_id("clu_a"), input)
+        .unwrap();
+    assert_eq!(posted.warnings, Vec::<String>::new());
+}
