@@ -72,6 +72,23 @@ impl fmt::Display for Work {
 }
 
 impl Work {
+    /// Whether its step stops or starts k3s, so that this node does not see its cluster for a while.
+    pub fn moves_k3s(&self) -> bool {
+        match self {
+            Self::Enrollment { step } => *step == EnrollStep::StartK3s,
+            Self::Document { step, .. } => *step == DocumentStep::RestartK3s,
+            Self::Update { .. } => false,
+            Self::Operation { step, .. } => matches!(
+                step,
+                Step::StopK3s
+                    | Step::ResetRestore
+                    | Step::ClearDatastore
+                    | Step::StartK3s
+                    | Step::Reboot
+            ),
+        }
+    }
+
     /// Whether its step destroys something, so that a crash inside it is looked at and never simply repeated (OPS-4).
     pub fn is_destructive(&self) -> bool {
         match self {

@@ -859,6 +859,9 @@ impl Agent {
             return;
         };
         let shared = &mut self.shared;
+        if at_work.work.moves_k3s() {
+            self.lead.see_anew(shared.now.monotonic);
+        }
         match at_work.whose {
             Whose::Enrollment => {
                 if let Some(enroll) = self.enroll.as_deref_mut() {

@@ -5,8 +5,9 @@
 //! - A renewal is a write over the version that was written last; if somebody else has written, the Lease is lost.
 //! - Who does not hold it remembers what it saw and since when that has not changed *by its own monotonic clock*, and takes
 //!   it only once that is as long as the Lease lasts. An absent Lease is seen for that long as well. A look that failed
-//!   begins the time anew: the cluster may have been restored meanwhile, and what it shows then is what it showed before,
-//!   whoever has written in between.
+//!   begins the time anew, and so does every stop and start of this node's k3s: the cluster may have been restored
+//!   meanwhile, for which no server's k3s runs, and what it shows then is what it showed before, whoever has written in
+//!   between.
 //! - A holder leads until its last write that succeeded *began* longer ago than the deadline of a renewal, which is shorter
 //!   than the Lease lasts: it has stopped before another may begin, whatever was slow between the two.
 //! - Alone, the only server of its cluster, an agent need not wait for a Lease that is absent or its own of an earlier life.
@@ -229,8 +230,8 @@ impl Lead {
         }
     }
 
-    /// What was seen before counts no longer.
-    fn see_anew(&mut self, now: Monotonic) {
+    /// What was seen before counts no longer: there was a time in which nothing was.
+    pub(super) fn see_anew(&mut self, now: Monotonic) {
         if let Standing::Follows { since, .. } | Standing::Takes { since, .. } = &mut self.standing
         {
             *since = now;

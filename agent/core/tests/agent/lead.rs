@@ -7,8 +7,9 @@ use agent_core::machine::{Evidence, Machine as _, WakeReason};
 use agent_core::note::Note;
 use agent_core::pbx::lease::{LeaseCall, Servers};
 use agent_core::time::Monotonic;
+use protocol::pbx::operation::SnapshotSource;
 
-use crate::operate::save;
+use crate::operate::{restore, save};
 use crate::world::LeaseTrouble::{AnswerLost, Fine, Lost};
 use crate::world::{START_MS, World, api_down, document, enrolled, facts, healthy};
 
@@ -238,6 +239,23 @@ fn sync_6_a_look_that_failed_begins_the_time_anew() {
     world.live_until(100 + 137 + 3 * 26);
     assert!(world.holder().starts_with("agt_1"));
     assert!(world.leads());
+}
+
+// rule SYNC-6: k3s was stopped on this node, too, so that the cluster may have been restored meanwhile, however short it was.
+#[test]
+fn sync_6_a_start_of_its_own_k3s_begins_the_time_anew() {
+    let mut world = real();
+    world.node.another_leads();
+    world.live_until(100);
+    world.node.holds = Some("StartK3s");
+    world.offer(&restore("op_1", SnapshotSource::Local));
+    world.live_until(110);
+    world.live_until(120);
+    world.release_well();
+    world.live_until(120 + 137);
+    assert!(world.holder().starts_with("agt_2"), "too early");
+    world.live_until(120 + 137 + 3 * 26);
+    assert!(world.holder().starts_with("agt_1"));
 }
 
 // rules SYNC-6, FAIL-2: what the leader alone may do waits for the API, and is cut off before another could lead.

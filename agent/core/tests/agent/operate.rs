@@ -24,7 +24,7 @@ pub(crate) fn save(id: &str) -> OperationOffer {
     )
 }
 
-fn restore(id: &str, source: SnapshotSource) -> OperationOffer {
+pub(crate) fn restore(id: &str, source: SnapshotSource) -> OperationOffer {
     let snapshot = "nightly-fsn1-1".parse().unwrap();
     let token_hash = Some("hash".to_owned());
     offer(
