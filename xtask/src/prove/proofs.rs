@@ -41,7 +41,7 @@ pub(super) const PROOFS: &[Proof] = &[
         test: "property::whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated",
         variables: &[],
         seeds: Some(Seeds {
-            all: 10_000,
+            all: 5_000,
             a_part: 2_500,
         }),
     },
