@@ -289,9 +289,10 @@ impl<'a> Control<'a> {
         let mut warnings = Vec::new();
         match params.check(&input.kind) {
             Ok(unknown) => {
-                warnings.extend(unknown.iter().map(|name| {
+                let told = |name: String| {
                     format!("{} has no parameter {name:?}; agents ignore it", input.kind)
-                }))
+                };
+                warnings.extend(unknown.into_iter().map(told));
             }
             Err(ParamsRefusal::Unsupported { kind }) => {
                 warnings.push(format!(
