@@ -1,4 +1,5 @@
-//! Files that are whole or not there, whenever the power goes (FILE-12): the one way in which this project replaces a file.
+//! Files that are whole or not there, whenever the power goes (FILE-12): the one way in which this project replaces a file;
+//! and the root that an agent's paths hang off (FILE-14).
 //!
 //! The steps are those that POSIX needs for it: another file in the same folder with its final mode, the content, `fsync`,
 //! `rename`, `fsync` of the folder. Without the first `fsync` the name may come to stand for an empty file, without the
@@ -8,7 +9,25 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+/// Where the paths of an agent hang: `/` on a node, a folder for one that is simulated or tested (FILE-14).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root(PathBuf);
+
+impl Root {
+    /// Everything beneath this folder.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self(folder.into())
+    }
+
+    /// A path beneath it, written as it is on a node. Its names alone count, so that none leads out.
+    pub fn path(&self, of_node: impl AsRef<Path>) -> PathBuf {
+        let names = of_node.as_ref().components();
+        let names = names.filter(|it| matches!(it, Component::Normal(_)));
+        names.fold(self.0.clone(), |path, name| path.join(name))
+    }
+}
 
 /// What a replaced file outlives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,6 +262,33 @@ mod tests {
             }
         }
         assert!(!was_cut);
+    }
+
+    // rule FILE-14: whatever a path is written like, it lies beneath the root.
+    #[test]
+    fn file_14_every_path_hangs_off_one_root() {
+        let rows = [
+            (
+                "/",
+                "/var/lib/pbx-agent/state.json",
+                "/var/lib/pbx-agent/state.json",
+            ),
+            (
+                "/tmp/node-1",
+                "/var/lib/pbx-agent/state.json",
+                "/tmp/node-1/var/lib/pbx-agent/state.json",
+            ),
+            ("/tmp/node-1", "state.json", "/tmp/node-1/state.json"),
+            (
+                "/tmp/node-1",
+                "/../../etc/./passwd",
+                "/tmp/node-1/etc/passwd",
+            ),
+            ("node-1", "/", "node-1"),
+        ];
+        for (root, of_node, path) in rows {
+            assert_eq!(Root::new(root).path(of_node), Path::new(path));
+        }
     }
 
     // rule FILE-12: it has its own mode, whatever lay there before.

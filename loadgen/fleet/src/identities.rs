@@ -19,7 +19,7 @@ use agent_core::machine::KeyHandle;
 use agent_core::pbx::durable::{Durable, EnrollStep};
 use agent_core::pbx::task::{Done, KeySlot, Task};
 use agent_core::time::Monotonic;
-use agent_drive::files::{self, Outlives};
+use agent_drive::files::{self, Outlives, Root};
 use fleet_sim::host::{Ended, Server, SimHost};
 use protocol::hash::Sha256Hex;
 use protocol::id::{AgentVersion, ClusterId, EnrollmentToken, EntryName, NodeName, ServerId};
@@ -41,7 +41,7 @@ const BYTES_MAX: usize = 4 << 20;
 
 /// A folder of identities.
 #[derive(Debug, Clone)]
-pub struct Identities(PathBuf);
+pub struct Identities(Root);
 
 /// What is kept of one member.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Identities {
         File::create(&probe)
             .and_then(|_| fs::remove_file(&probe))
             .map_err(unusable)?;
-        Ok(Self(folder.to_owned()))
+        Ok(Self(Root::new(folder)))
     }
 
     /// The member that an earlier run has kept; none if there is none.
@@ -164,7 +164,7 @@ impl Identities {
     }
 
     fn file(&self, population: &Population, index: u64) -> PathBuf {
-        self.0.join(format!("{}-{index}.json", population.name))
+        self.0.path(format!("{}-{index}.json", population.name))
     }
 }
 

@@ -76,6 +76,11 @@ pub(super) const TIERS: &[Tier] = &[
         proves: "docs/benchmarks.md is about this code",
         run: benchmarks_fresh,
     },
+    Tier {
+        name: "proofs-fresh",
+        proves: "docs/proofs.md is about this code",
+        run: proofs_fresh,
+    },
 ];
 
 /// Commits that may lie between the code that a page is about and this one.
@@ -364,6 +369,10 @@ fn main_job(project: &Project) -> Result<Ending> {
 
 fn benchmarks_fresh(project: &Project) -> Result<Ending> {
     is_fresh(project, "docs/benchmarks.md", "cargo xtask bench")
+}
+
+fn proofs_fresh(project: &Project) -> Result<Ending> {
+    is_fresh(project, "docs/proofs.md", "cargo xtask prove")
 }
 
 /// Whether a page that a chore has written is about this code; its figures are counted.
