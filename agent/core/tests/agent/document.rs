@@ -464,9 +464,8 @@ fn a_document_sealed_anew_is_opened_and_kept() {
     );
 }
 
-// rule ANS-2 for a manifest: three times, reported with the code, and not asked for again until another is named.
-#[test]
-fn ans_2_a_manifest_that_is_refused_is_not_asked_for_again() {
+/// A document, and three refusals of its manifest.
+fn with_refused_manifest() -> World {
     let mut world = World::enrolled();
     world.sync();
     world.answer_sync(Some(&document(1)), None);
@@ -474,6 +473,13 @@ fn ans_2_a_manifest_that_is_refused_is_not_asked_for_again() {
         assert_eq!(world.call().endpoint(), Endpoint::Manifest);
         world.refuse(ProblemCode::InvalidRequest);
     }
+    world
+}
+
+// rule ANS-2 for a manifest: three times, reported with the code, and not asked for again until another is named.
+#[test]
+fn ans_2_a_manifest_that_is_refused_is_not_asked_for_again() {
+    let mut world = with_refused_manifest();
     for generation in [1, 1, 2] {
         let sent = world.call();
         assert_eq!(sent.endpoint(), Endpoint::Sync);
@@ -500,13 +506,7 @@ fn ans_2_a_manifest_that_is_refused_is_not_asked_for_again() {
 // rule ANS-2 for a manifest: nor until a 426 has named another one.
 #[test]
 fn ans_2_a_manifest_that_is_refused_is_asked_for_again_once_a_426_has_named_another() {
-    let mut world = World::enrolled();
-    world.sync();
-    world.answer_sync(Some(&document(1)), None);
-    for _ in 0..3 {
-        assert_eq!(world.call().endpoint(), Endpoint::Manifest);
-        world.refuse(ProblemCode::InvalidRequest);
-    }
+    let mut world = with_refused_manifest();
     let asks_again = |world: &mut World, named: &str| {
         world.sync();
         let mut too_old = refusal(ProblemCode::ProtocolTooOld);
