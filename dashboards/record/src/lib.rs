@@ -40,6 +40,9 @@ pub mod series;
 pub mod snapshot;
 pub mod verdict;
 
+/// The endpoints, for whoever knows this crate alone.
+pub use protocol::endpoint::Endpoint;
+
 pub use account::{Account, AccountError, PortalCounters};
 pub use catalogue::Metric;
 pub use figures::Figures;

@@ -36,7 +36,7 @@ labels! {
 }
 
 labels! {
-    /// What the fleet is at a moment: each agent is in exactly one of the first six.
+    /// What the fleet is at a moment: each agent is in exactly one of the first seven.
     pub enum Gauge as "gauge" {
         /// Not started yet.
         Waiting = "waiting",
@@ -46,6 +46,8 @@ labels! {
         Healthy = "healthy",
         /// Waits after a failure.
         BackingOff = "backing_off",
+        /// Waits because the portal has said for how long (ANS-7).
+        ToldToWait = "told_to_wait",
         /// Revoked or given up: sends nothing.
         Idle = "idle",
         /// Crashed or stopped by the scenario.

@@ -39,6 +39,10 @@ pub struct Snapshot {
     pub last_second: ByLabel<Endpoint, Rate>,
     /// How late the generator was in the last second; none if it had nothing to do.
     pub lateness: Option<Percentiles>,
+    /// How long ago agents synced last, looked at every few seconds; none while nobody has.
+    pub last_sync: Option<LastSync>,
+    /// What the generator takes of its machine.
+    pub generator: GeneratorNow,
     /// What is expected, as it stands so far.
     pub judgements: Vec<Judgement>,
 }
@@ -54,6 +58,34 @@ pub struct Rate {
     pub successes: u64,
     /// Intended → last byte of those; none without any.
     pub response: Option<Percentiles>,
+    /// First byte out → last byte of those; none without any.
+    pub service: Option<Percentiles>,
+}
+
+/// How long ago agents synced last, of those that ever have: those that are revoked or down count, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastSync {
+    /// Agents that have missed a sync: their last one is longer ago than two of their intervals.
+    pub behind: u64,
+    /// How long ago it is.
+    pub ago: Percentiles,
+    /// How long ago it is for the one that waits longest.
+    pub longest: Micros,
+}
+
+/// What the generator takes of its machine: one process and everything in it, the embedded portal too.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct GeneratorNow {
+    /// Processes.
+    pub processes: u64,
+    /// Processor time of the last second, as a share of one core: 1.5 is a core and a half.
+    pub cpu_share: f64,
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// Open files, counted every few seconds.
+    pub files: u64,
+    /// How many it may have open.
+    pub files_limit: u64,
 }
 
 /// A distribution for the eye: two significant digits.
@@ -80,6 +112,7 @@ struct RecentEndpoint {
     started: u64,
     successes: u64,
     response: Window,
+    service: Window,
 }
 
 /// A histogram of two digits that takes its memory when it is first used.
@@ -112,6 +145,9 @@ impl Recent {
             let recent = &mut self.endpoints[sample.endpoint];
             recent.successes += 1;
             recent.response.record(sample.ended.since(sample.intended));
+            if let Some(first_byte_out) = sample.first_byte_out {
+                recent.service.record(sample.ended.since(first_byte_out));
+            }
         }
     }
 
@@ -123,6 +159,7 @@ impl Recent {
             mine.started += theirs.started;
             mine.successes += theirs.successes;
             mine.response.add(&theirs.response);
+            mine.service.add(&theirs.service);
         }
         self.lateness.add(&other.lateness);
     }
@@ -136,9 +173,34 @@ impl Recent {
                 started: std::mem::take(&mut recent.started),
                 successes: std::mem::take(&mut recent.successes),
                 response: recent.response.take(),
+                service: recent.service.take(),
             };
         }
         (rates, self.lateness.take())
+    }
+}
+
+impl Snapshot {
+    /// The snapshot as JSON, for whoever wants to keep one.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("a snapshot holds only what JSON can say")
+    }
+}
+
+impl LastSync {
+    /// Of each agent that has synced: how long ago, and its interval.
+    pub fn of(agents: impl Iterator<Item = (Micros, Micros)>) -> Option<Self> {
+        let (mut behind, mut longest, mut window) = (0, Micros::ZERO, Window::default());
+        for (ago, interval) in agents {
+            behind += u64::from(ago > interval + interval);
+            longest = longest.max(ago);
+            window.record(ago);
+        }
+        Some(Self {
+            behind,
+            ago: window.take()?,
+            longest,
+        })
     }
 }
 
@@ -196,6 +258,7 @@ pub fn progress_line(snapshot: &Snapshot) -> String {
     );
     for (gauge, word) in [
         (Gauge::BackingOff, "backing off"),
+        (Gauge::ToldToWait, "told to wait"),
         (Gauge::Idle, "idle"),
         (Gauge::Down, "down"),
     ] {
@@ -366,6 +429,42 @@ mod tests {
             assert!(line.chars().count() <= COLUMNS_MAX, "{line}");
             assert!(!line.chars().any(char::is_control), "{line:?}");
         }
+    }
+
+    #[test]
+    fn who_has_missed_a_sync_is_behind() {
+        let seconds = Micros::from_seconds;
+        let agents = [(1, 6), (12, 6), (13, 6), (40, 30)];
+        let last = LastSync::of(
+            agents
+                .map(|(ago, of)| (seconds(ago), seconds(of)))
+                .into_iter(),
+        );
+        let last = last.unwrap();
+        assert_eq!((last.behind, last.longest), (1, seconds(40)));
+        assert_eq!(LastSync::of(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn service_counts_from_the_first_byte_and_response_from_when_it_was_due() {
+        let mut recent = Recent::new();
+        recent.ended(&Sample {
+            first_byte_out: Some(Micros::from_ms(90)),
+            ..sample(Outcome::Ok, 80, 100)
+        });
+        let sync = recent.take().0[Endpoint::Sync];
+        let p50 = |times: Option<Percentiles>| times.unwrap().p50.to_string();
+        assert_eq!(
+            (p50(sync.response), p50(sync.service)),
+            ("100 ms".to_owned(), "10 ms".to_owned())
+        );
+    }
+
+    // An endpoint and a gauge that a snapshot does not name are as at the start, and so is what it did not have once.
+    #[test]
+    fn a_snapshot_that_was_kept_is_read_again() {
+        let text = snapshot().to_text();
+        assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot());
     }
 
     #[test]

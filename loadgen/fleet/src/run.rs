@@ -31,6 +31,7 @@ use protocol::time::Timestamp;
 use protocol::verified::ReleaseKeys;
 use record::fleet::OperationEnd;
 use record::result::{IndexRange, PopulationPart, RunInfo};
+use record::snapshot::{GeneratorNow, LastSync};
 use record::{Decision, Micros, Outcome, RunResult, Snapshot};
 use scenario::{Action, Evidence, Population, Scenario, ServerOf};
 use tokio::runtime::Runtime;
@@ -456,7 +457,9 @@ impl Prepared {
             clusters: Vec::new(),
             posted: Vec::new(),
             notes: Vec::new(),
+            files: 0,
             files_peak: 0,
+            cpu: (Micros::ZERO, usage::process_cpu_us()),
             embedded: self.embedded,
             scenario,
             options: self.options,
@@ -526,7 +529,11 @@ struct Course {
     clusters: Vec<Vec<Servers>>,
     posted: Vec<Posted>,
     notes: Vec<String>,
+    /// Open files when they were last counted, and the most so far.
+    files: u64,
     files_peak: u64,
+    /// When the processor time was last looked at, and what it was.
+    cpu: (Micros, u64),
 }
 
 /// A cluster and its servers, as the scenario names them.
@@ -807,17 +814,38 @@ impl Course {
             }
         }
         (seen.last_second, seen.lateness) = recent.take();
-        if second.is_multiple_of(JUDGED_EVERY_SECONDS) {
-            self.files_peak = self.files_peak.max(usage::open_files());
-            seen.judgements = self.judged_so_far(at).await;
-        } else {
-            seen.judgements = snapshot.borrow().judgements.clone();
+        let is_judged = second.is_multiple_of(JUDGED_EVERY_SECONDS);
+        if is_judged {
+            self.files = usage::open_files();
+            self.files_peak = self.files_peak.max(self.files);
         }
+        seen.generator = self.generator_now(at);
+        (seen.judgements, seen.last_sync) = match is_judged {
+            true => self.judged_so_far(at).await,
+            false => {
+                let before = snapshot.borrow();
+                (before.judgements.clone(), before.last_sync)
+            }
+        };
         snapshot.send_replace(seen);
     }
 
-    /// What is expected, as it stands: from a copy, so that no agent waits while it is weighed.
-    async fn judged_so_far(&self, at: Micros) -> Vec<record::Judgement> {
+    /// What this process takes, the processor time since it was last asked.
+    fn generator_now(&mut self, at: Micros) -> GeneratorNow {
+        let (since, taken) = std::mem::replace(&mut self.cpu, (at, usage::process_cpu_us()));
+        let cpu_us = self.cpu.1.saturating_sub(taken);
+        GeneratorNow {
+            processes: 1,
+            cpu_share: cpu_us as f64 / at.since(since).0.max(1) as f64,
+            rss_bytes: usage::rss_bytes(),
+            files: self.files,
+            files_limit: usage::files_limit(),
+        }
+    }
+
+    /// What is expected and how long ago agents synced, as it stands: from a copy, so that no agent waits while it is
+    /// weighed.
+    async fn judged_so_far(&self, at: Micros) -> (Vec<record::Judgement>, Option<LastSync>) {
         let tallies: Vec<Tally> = self
             .tallies
             .iter()
@@ -825,6 +853,7 @@ impl Course {
             .collect();
         let (scenario, window) = (Arc::clone(&self.scenario), self.window);
         let judging = tokio::task::spawn_blocking(move || {
+            let last_sync = LastSync::of(tallies.iter().flat_map(|tally| tally.last_syncs(at)));
             let sum = Sum::of(tallies, window, at);
             let mut fleet = sum.fleet;
             for (kind, end) in sum.operations.values() {
@@ -839,11 +868,12 @@ impl Course {
                 fleet: &fleet,
                 figures: &figures,
             };
-            scenario
+            let judgements = scenario
                 .expect
                 .iter()
                 .map(|expectation| expectation.judge(&evidence))
-                .collect()
+                .collect();
+            (judgements, last_sync)
         });
         judging.await.unwrap_or_default()
     }

@@ -145,7 +145,7 @@ impl Tally {
         self.gauges[to] += 1;
         match to {
             Gauge::Healthy => self.owes_syncs(member, at),
-            Gauge::BackingOff => {}
+            Gauge::BackingOff | Gauge::ToldToWait => {}
             _ => self.owes_no_syncs(member, at),
         }
         if to == Gauge::Down {
@@ -195,6 +195,13 @@ impl Tally {
     /// The identities that its members hold.
     pub fn identities(&self) -> impl Iterator<Item = &AgentId> {
         self.standings.iter().filter_map(|s| s.identity.as_ref())
+    }
+
+    /// Of each member that has synced: how long ago at `at`, and its interval.
+    pub fn last_syncs(&self, at: Micros) -> impl Iterator<Item = (Micros, Micros)> {
+        self.standings
+            .iter()
+            .filter_map(move |s| Some((at.since(s.last_sync?), s.interval)))
     }
 
     fn owes_syncs(&mut self, member: usize, at: Micros) {
@@ -266,7 +273,7 @@ impl Tally {
 
     fn answered(&mut self, member: usize, answer: &AnswerBody, at: Micros) {
         let standing = &mut self.standings[member];
-        if standing.state == Gauge::BackingOff {
+        if matches!(standing.state, Gauge::BackingOff | Gauge::ToldToWait) {
             let to = match standing.set_up {
                 true => Gauge::Healthy,
                 false => Gauge::Enrolling,
@@ -316,9 +323,8 @@ impl Tally {
                 self.moved(member, Gauge::Healthy, at);
             }
             Note::RevocationLifted => self.moved(member, Gauge::Healthy, at),
-            Note::BackedOff { .. } | Note::PortalWait { .. } => {
-                self.moved(member, Gauge::BackingOff, at);
-            }
+            Note::BackedOff { .. } => self.moved(member, Gauge::BackingOff, at),
+            Note::PortalWait { .. } => self.moved(member, Gauge::ToldToWait, at),
             Note::Revoked { .. } | Note::EnrollmentGivenUp { .. } | Note::NoToken => {
                 self.moved(member, Gauge::Idle, at);
             }

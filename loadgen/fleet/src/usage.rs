@@ -7,6 +7,7 @@ use std::fs;
 
 use record::result::HostInfo;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 /// The names that threads of each part of this process begin with: the kernel keeps 15 characters of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +58,25 @@ pub fn rss_bytes_peak() -> u64 {
     kilobytes(&status, "VmHWM:") * 1024
 }
 
+/// Processor time that this process has taken, all parts and its ended threads included, in microseconds.
+pub fn process_cpu_us() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000
+}
+
+/// Resident memory of this process, now.
+pub fn rss_bytes() -> u64 {
+    let pages = resident_pages(&fs::read_to_string("/proc/self/statm").unwrap_or_default());
+    pages * rustix::param::page_size() as u64
+}
+
+/// The second figure of `statm`.
+fn resident_pages(statm: &str) -> u64 {
+    let second = statm.split_whitespace().nth(1);
+    second.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
 /// Open files of this process, now.
 pub fn open_files() -> u64 {
     fs::read_dir("/proc/self/fd").map_or(0, |files| files.count() as u64)
@@ -90,7 +110,8 @@ pub fn raise_files_limit() -> u64 {
     files_limit()
 }
 
-fn files_limit() -> u64 {
+/// How many files this process may have open.
+pub fn files_limit() -> u64 {
     // None is "without a limit".
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
@@ -122,11 +143,15 @@ mod tests {
             2048
         );
         assert_eq!(kilobytes("VmPeak:\t 9 kB\n", "VmHWM:"), 0);
+        assert_eq!(resident_pages("900 123 45 6 0 7 0\n"), 123);
+        assert_eq!(resident_pages(""), 0);
     }
 
     #[test]
     fn this_process_takes_something() {
         assert!(rss_bytes_peak() > 1 << 20);
+        assert!(rss_bytes() > 1 << 20);
+        assert!(process_cpu_us() > 0);
         assert!(open_files() >= 3);
         assert!(memory_bytes_available().unwrap() > 1 << 20);
         let host = host_info();

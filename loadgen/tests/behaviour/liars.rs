@@ -8,6 +8,7 @@ use std::time::Duration;
 use protocol::endpoint::Endpoint;
 use protocol::problem::ProblemCode;
 use record::Outcome;
+use record::series::Gauge;
 
 use super::foreign::{DOCUMENT, clusters};
 use super::portal::{Between, Fate, Message, Portal, call_lab};
@@ -294,5 +295,32 @@ fn a_foreign_portal_that_forgets_under_load_ends_in_a_verdict() {
         assert_eq!(result.fleet.idle, 5, "restarted: {restarted}");
         let unknown = Outcome::Problem(ProblemCode::UnknownAgent);
         assert!(result.account.line(Endpoint::Sync).ended[unknown] >= 5);
+    }
+}
+
+/// Who is told how long to wait is not one who backs off: what the fleet is by the second tells the two apart.
+#[test]
+fn agents_that_are_told_to_wait_are_counted_apart_from_those_that_back_off() {
+    let waits = "text/plain\r\nretry-after: 60";
+    let rows = [
+        (Message::answer(429, waits, ""), Gauge::ToldToWait),
+        (Message::answer(500, "text/plain", ""), Gauge::BackingOff),
+    ];
+    for (answer, where_they_are) in rows {
+        let (place, portal) = (Place::with(&expecting(ENROLLED)), Portal::plain());
+        place.write("tokens", portal.tokens(5));
+        let between = Between::stand(portal.address(), move |_, request| {
+            match request.endpoint() {
+                "sync" => Fate::Instead(answer.clone()),
+                _ => Fate::Honest,
+            }
+        });
+        place.run(&["--portal", &between.url, "--tokens", "tokens"]);
+        let series = place.result().series;
+        for gauge in [Gauge::ToldToWait, Gauge::BackingOff] {
+            let agents = (0..series.len()).map(|second| series.gauge_in(second, gauge));
+            let most = agents.fold(0.0, f64::max);
+            assert_eq!(most > 0.0, gauge == where_they_are, "{gauge}: {most}");
+        }
     }
 }
