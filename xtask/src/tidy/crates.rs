@@ -13,6 +13,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("fleet-sim", 3),
     ("mock-portal", 3),
     ("fleet", 4),
+    ("top", 4),
     ("loadgen", 5),
     ("xtask", 5),
     ("e2e", 6),

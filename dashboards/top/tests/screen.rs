@@ -1,0 +1,423 @@
+//! What a person sees and what keys do, on a terminal that is a text: pictures to be read beside the tests, properties for
+//! every size and look.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that unwraps fails with the line that was wrong"
+)]
+
+use proptest::prelude::*;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+use ratatui::style::Color;
+use record::judgement::Bound;
+use record::label::Label as _;
+use record::series::Gauge;
+use record::snapshot::{GeneratorNow, LastSync, Percentiles, Rate};
+use record::{Endpoint, Judgement, Micros, Outcome, Quantity, Snapshot, Verdict};
+use top::{Key, Look, Screen, Wish};
+
+const COLORS: Look = Look {
+    color: true,
+    ascii: false,
+};
+
+fn percentiles(p50: u64, p95: u64, p99: u64) -> Option<Percentiles> {
+    Some(Percentiles {
+        p50: Micros(p50),
+        p95: Micros(p95),
+        p99: Micros(p99),
+    })
+}
+
+fn judgement(text: &str, verdict: Verdict, figure: Option<Quantity>) -> Judgement {
+    Judgement {
+        text: text.to_owned(),
+        verdict,
+        figure,
+        bound: Bound::AtMost(Quantity::Count(0)),
+        place: "whole run".to_owned(),
+    }
+}
+
+/// A second of a run of a thousand agents that come up over twenty seconds, and whose portal has a bad time from the 30th
+/// to the 40th.
+fn second(second: u64) -> Snapshot {
+    let started = (second * 50).min(1_000);
+    let bad = (30..40).contains(&second);
+    let mut snapshot = Snapshot {
+        at: Micros(second * 1_000_000 + 3_000),
+        duration: Micros::from_seconds(120),
+        agents: 1_000,
+        enrolled: started,
+        lateness: percentiles(90, 400 + second, 1_100 + second * 7),
+        last_sync: Some(LastSync {
+            behind: if bad { 120 } else { 0 },
+            ago: percentiles(3_100_000, 5_800_000, 6_000_000).unwrap(),
+            longest: Micros(6_400_000),
+        }),
+        generator: GeneratorNow {
+            processes: 1,
+            cpu_share: 0.2 + (second % 7) as f64 / 50.0,
+            rss_bytes: (40 << 20) + started * 30_000,
+            files: started + 42,
+            files_limit: 20_000,
+        },
+        ..Snapshot::default()
+    };
+    for (gauge, count) in [
+        (Gauge::Waiting, 1_000 - started),
+        (Gauge::Enrolling, if started < 1_000 { 12 } else { 0 }),
+        (Gauge::BackingOff, if bad { 80 } else { 2 }),
+        (Gauge::ToldToWait, if bad { 40 } else { 0 }),
+        (Gauge::Idle, 1),
+        (Gauge::Connected, started),
+        (Gauge::InFlight, 3),
+        (Gauge::Operating, 17),
+        (Gauge::Converged, started.saturating_sub(10)),
+    ] {
+        snapshot.gauges[gauge] = count;
+    }
+    let elsewhere = snapshot.gauges.iter().filter(|(gauge, _)| {
+        use Gauge::{BackingOff, Enrolling, Idle, ToldToWait, Waiting};
+        [Waiting, Enrolling, BackingOff, ToldToWait, Idle].contains(gauge)
+    });
+    let elsewhere: u64 = elsewhere.map(|(_, count)| count).sum();
+    snapshot.gauges[Gauge::Healthy] = 1_000_u64.saturating_sub(elsewhere);
+
+    let slow = if bad { 40 } else { 1 };
+    let wave = 1_000 + (second % 5) * 150;
+    let mut rate = |endpoint, planned, successes, response, service| {
+        snapshot.last_second[endpoint] = Rate {
+            planned,
+            started: planned,
+            successes,
+            response,
+            service,
+        };
+    };
+    rate(
+        Endpoint::Sync,
+        started / 6,
+        if bad { started / 8 } else { started / 6 },
+        percentiles(wave * slow, wave * 2 * slow, wave * 3 * slow),
+        percentiles(
+            wave * slow - 300,
+            wave * 2 * slow - 400,
+            wave * 3 * slow - 500,
+        ),
+    );
+    if second <= 20 {
+        let times = percentiles(2_100, 3_900, 5_200);
+        rate(
+            Endpoint::Enroll,
+            50,
+            50,
+            times,
+            percentiles(1_900, 3_700, 5_000),
+        );
+        let times = percentiles(800, 900, 950);
+        rate(
+            Endpoint::Manifest,
+            50,
+            50,
+            times,
+            percentiles(700, 800, 850),
+        );
+    }
+
+    let requests = [
+        (Endpoint::Enroll, Outcome::Ok, started),
+        (Endpoint::Manifest, Outcome::Ok, started),
+        (Endpoint::Sync, Outcome::Ok, second * 160),
+        (
+            Endpoint::Sync,
+            Outcome::from_label("too_many_requests").unwrap(),
+            bad.into(),
+        ),
+        (Endpoint::Sync, Outcome::from_label("replayed").unwrap(), 3),
+        (Endpoint::Sync, Outcome::TimedOutAnswer, second / 6),
+        (Endpoint::Events, Outcome::Reset, 1),
+    ];
+    for (endpoint, outcome, count) in requests {
+        for _ in 0..count {
+            snapshot.account.planned(endpoint);
+            snapshot.account.started(endpoint);
+            snapshot.account.ended(endpoint, outcome);
+        }
+    }
+    snapshot.judgements = vec![
+        judgement(
+            "all agents are enrolled",
+            Verdict::Pass,
+            Some(Quantity::Count(started)),
+        ),
+        judgement(
+            "99 % of sync answers come within 250 ms",
+            Verdict::Pass,
+            Some(Quantity::Micros(Micros(48_200))),
+        ),
+        judgement(
+            "at least 99.9 % of sync requests end in ok",
+            Verdict::Fail,
+            Some(Quantity::Share(0.998_2)),
+        ),
+        judgement(
+            "all operations snapshot.save succeed",
+            Verdict::NoData,
+            None,
+        ),
+        judgement("no identity twice", Verdict::Pass, Some(Quantity::Count(0))),
+    ];
+    snapshot
+}
+
+/// A screen that has seen a minute of it.
+fn minute(look: Look) -> Screen {
+    let mut screen = Screen::new(look);
+    for at in 1..=60 {
+        screen.see(second(at));
+        if at % 20 == 0 {
+            screen.log(&format!(
+                "\u{1b}[33mWARN\u{1b}[0m agent nodes-{at} backs off"
+            ));
+        }
+    }
+    screen
+}
+
+fn drawn(screen: &Screen, width: u16, height: u16) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| screen.draw(frame)).unwrap();
+    terminal.backend().buffer().clone()
+}
+
+fn picture(screen: &Screen, width: u16, height: u16) -> String {
+    let buffer = drawn(screen, width, height);
+    let rows = buffer.content().chunks(usize::from(width));
+    let text = rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>());
+    text.map(|row| format!("{}\n", row.trim_end())).collect()
+}
+
+fn pressed(mut screen: Screen, keys: &str) -> Screen {
+    for key in keys.chars() {
+        assert_eq!(screen.press(Key::Char(key)), None);
+    }
+    screen
+}
+
+#[test]
+fn the_overview_at_the_size_that_every_terminal_has() {
+    insta::assert_snapshot!(picture(&minute(COLORS), 80, 24));
+}
+
+#[test]
+fn the_overview_with_room() {
+    insta::assert_snapshot!(picture(&minute(COLORS), 200, 60));
+}
+
+#[test]
+fn the_overview_in_words() {
+    insta::assert_snapshot!(picture(&minute(COLORS), 40, 12));
+}
+
+#[test]
+fn the_run_in_one_line() {
+    insta::assert_snapshot!(picture(&minute(COLORS), 10, 3));
+}
+
+#[test]
+fn the_other_views() {
+    for view in ["2", "3", "4", "5"] {
+        let screen = pressed(minute(COLORS), view);
+        insta::assert_snapshot!(format!("view_{view}"), picture(&screen, 80, 24));
+    }
+}
+
+#[test]
+fn the_help_lies_above_the_view() {
+    insta::assert_snapshot!(picture(&pressed(minute(COLORS), "?"), 80, 24));
+}
+
+#[test]
+fn in_plain_characters() {
+    let look = Look {
+        color: true,
+        ascii: true,
+    };
+    insta::assert_snapshot!(picture(&minute(look), 80, 24));
+}
+
+#[test]
+fn a_screen_that_has_seen_nothing_says_so() {
+    insta::assert_snapshot!(picture(&Screen::new(COLORS), 80, 24));
+}
+
+#[test]
+fn keys_choose_views_in_a_circle() {
+    let title = |screen: &Screen| picture(screen, 80, 24).lines().next().unwrap().to_owned();
+    let mut screen = minute(COLORS);
+    for name in [
+        "2 Endpoints",
+        "3 Faults",
+        "4 Generator",
+        "5 Log",
+        "1 Overview",
+    ] {
+        screen.press(Key::Tab);
+        assert!(title(&screen).contains(&format!("[{name}]")), "{name}");
+    }
+    screen.press(Key::BackTab);
+    assert!(title(&screen).contains("[5 Log]"));
+    // There is no sixth view.
+    for key in ['6', '0', 'x'] {
+        screen.press(Key::Char(key));
+        assert!(title(&screen).contains("[5 Log]"), "{key}");
+    }
+}
+
+#[test]
+fn some_keys_are_wishes() {
+    let mut screen = minute(COLORS);
+    let rows = [
+        ('q', Wish::Quit),
+        ('Q', Wish::QuitAtOnce),
+        ('s', Wish::SnapshotNow),
+    ];
+    for (key, wish) in rows {
+        assert_eq!(screen.press(Key::Char(key)), Some(wish));
+    }
+}
+
+#[test]
+fn what_is_frozen_stands_still_until_it_is_not() {
+    let mut screen = pressed(minute(COLORS), "f");
+    let frozen = picture(&screen, 80, 24);
+    assert!(frozen.contains("FROZEN 60s/120s"), "{frozen}");
+    screen.see(second(61));
+    assert_eq!(picture(&screen, 80, 24), frozen);
+    // Another view of the same moment can be looked at meanwhile.
+    let endpoints = picture(&pressed(screen.clone(), "2"), 80, 24);
+    assert!(endpoints.contains("[2 Endpoints]") && endpoints.contains(" 60s/120s"));
+    let thawed = picture(&pressed(screen, "f"), 80, 24);
+    assert!(thawed.contains(" 61s/120s") && !thawed.contains("FROZEN"));
+}
+
+#[test]
+fn the_help_goes_with_the_next_key() {
+    let screen = pressed(minute(COLORS), "?");
+    for key in ["?", "1"] {
+        let text = picture(&pressed(screen.clone(), key), 80, 24);
+        assert!(
+            !text.contains("─ Keys ─") && text.contains("Fleet:"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_run_that_ends_says_so() {
+    let mut screen = minute(COLORS);
+    screen.ends();
+    assert!(picture(&screen, 80, 24).contains("ENDING 60s/120s"));
+}
+
+#[test]
+fn the_log_is_scrolled_line_by_line_and_page_by_page() {
+    let mut screen = Screen::new(COLORS);
+    for line in 0..1_100 {
+        screen.log(&format!("line {line}"));
+    }
+    screen.press(Key::Char('5'));
+    let newest = |screen: &Screen| {
+        let text = picture(screen, 80, 24);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[22].to_owned()
+    };
+    assert_eq!(newest(&screen), "line 1099");
+    screen.press(Key::Up);
+    screen.press(Key::PageUp);
+    assert_eq!(newest(&screen), "line 1088");
+    screen.press(Key::PageDown);
+    assert_eq!(newest(&screen), "line 1098");
+    for _ in 0..200 {
+        screen.press(Key::PageUp);
+    }
+    // A thousand lines are kept.
+    assert!(picture(&screen, 80, 24).contains("line 100\n"));
+}
+
+/// A snapshot in which everything is as large as can be.
+fn huge() -> Snapshot {
+    let mut huge = second(35);
+    let most = Micros(u64::MAX);
+    (huge.at, huge.duration) = (most, most);
+    (huge.agents, huge.enrolled) = (u64::MAX, u64::MAX);
+    for (_, count) in huge.gauges.iter_mut() {
+        *count = u64::MAX;
+    }
+    for (_, rate) in huge.last_second.iter_mut() {
+        rate.planned = u64::MAX / 8;
+        rate.successes = u64::MAX / 8;
+        rate.response = percentiles(u64::MAX, u64::MAX, u64::MAX);
+        rate.service = rate.response;
+    }
+    huge.generator = GeneratorNow {
+        processes: u64::MAX,
+        cpu_share: f64::INFINITY,
+        rss_bytes: u64::MAX,
+        files: u64::MAX,
+        files_limit: u64::MAX,
+    };
+    for number in 0..50 {
+        let text = format!("expectation {number} 漢字 é … \u{1f680}");
+        huge.judgements
+            .push(judgement(&text, Verdict::NoData, None));
+    }
+    huge
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn every_size_is_drawn_in_the_look_that_is_wanted(
+        width in 1..=250_u16,
+        height in 1..=80_u16,
+        keys in "[1-5f?s]{0,3}",
+        seconds in prop::sample::select(vec![0_u64, 1, 2, 60]),
+        is_huge in any::<bool>(),
+        color in any::<bool>(),
+        ascii in any::<bool>(),
+    ) {
+        let mut screen = Screen::new(Look { color, ascii });
+        for at in 1..=seconds {
+            screen.see(second(at));
+        }
+        if is_huge {
+            screen.see(huge());
+            screen.log("漢字 \u{1f680} a line that is wider than it is long: 漢字漢字漢字漢字漢字漢字漢字漢字漢字");
+        }
+        for key in keys.chars() {
+            screen.press(Key::Char(key));
+        }
+        let drawn = drawn(&screen, width, height);
+        for cell in drawn.content() {
+            if ascii {
+                prop_assert!(cell.symbol().bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{cell:?}");
+            }
+            if !color {
+                prop_assert_eq!((cell.fg, cell.bg), (Color::Reset, Color::Reset));
+            }
+        }
+        // The keys are always there: a word of them where there is room for no more.
+        if width >= 20 && height >= 5 {
+            let bottom: String = drawn.content()[usize::from(width) * usize::from(height - 1)..]
+                .iter()
+                .map(|cell| cell.symbol())
+                .collect();
+            prop_assert!(bottom.starts_with(" 1-5 Tab "), "{bottom}");
+        }
+    }
+}
