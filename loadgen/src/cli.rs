@@ -31,6 +31,40 @@ pub(crate) struct Cli {
         env = "LOADGEN_LOG_FORMAT"
     )]
     pub log_format: LogFormat,
+    #[command(flatten)]
+    pub terminal: TerminalOptions,
+}
+
+/// What the terminal is like.
+#[derive(Debug, Args)]
+pub(crate) struct TerminalOptions {
+    /// No colours; in the environment any word means that, an empty one nothing.
+    #[arg(
+        long,
+        global = true,
+        value_name = "WORD",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        env = "NO_COLOR"
+    )]
+    pub no_color: Option<String>,
+    /// The kind of terminal; one that is dumb, or none, has neither colours nor a live screen.
+    #[arg(long, global = true, value_name = "KIND", env = "TERM")]
+    pub term: Option<String>,
+}
+
+impl TerminalOptions {
+    /// Whether it can only take lines of text.
+    pub(crate) fn is_dumb(&self) -> bool {
+        let kind = self.term.as_deref();
+        kind.is_none_or(|kind| kind.is_empty() || kind == "dumb")
+    }
+
+    /// Whether colours are wanted and can be had.
+    pub(crate) fn has_colors(&self) -> bool {
+        !self.is_dumb() && self.no_color.as_deref().is_none_or(str::is_empty)
+    }
 }
 
 // Lines that fit into 80 columns, since they are not wrapped by words that belong together.
@@ -61,6 +95,18 @@ pub(crate) enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// Whether there is a live screen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScreenChoice {
+    /// Where stdout and stderr are terminals.
+    #[default]
+    Auto,
+    /// Where stderr is a terminal.
+    On,
+    /// Nowhere: a line every five seconds.
+    Off,
 }
 
 /// A command.
@@ -150,6 +196,22 @@ pub(crate) struct RunOptions {
     /// Where result.json goes; without, a folder of its own under loadgen-results.
     #[arg(long, value_name = "DIR", env = "LOADGEN_OUT")]
     pub out: Option<PathBuf>,
+    /// A live screen while it runs.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        env = "LOADGEN_SCREEN"
+    )]
+    pub screen: ScreenChoice,
+    /// Nothing but ASCII on the live screen.
+    #[arg(long, env = "LOADGEN_ASCII", value_parser = yes_or_no())]
+    pub ascii: bool,
+    /// Lets the live screen panic in this second of the run, so that a test sees what becomes of the terminal.
+    #[cfg(debug_assertions)]
+    #[arg(long, value_name = "SECOND", hide = true)]
+    pub screen_breaks_at: Option<u64>,
 }
 
 /// A flag as the environment says it: 1 or 0, yes or no, true or false, on or off.

@@ -9,6 +9,8 @@ mod check;
 mod cli;
 mod read;
 mod run;
+mod screen;
+mod told;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -19,6 +21,7 @@ use record::Exit;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command, LogFormat};
+use told::tell;
 
 /// Thousands of connections make and free buffers of all sizes: half the memory an agent of the system's allocator, and
 /// less time in it.
@@ -30,8 +33,9 @@ struct Usage(String);
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = log(&cli.log, cli.log_format).and_then(|()| match cli.command {
-        Command::Run(options) => run::run(options),
+    let colors = cli.terminal.has_colors();
+    let done = log(&cli.log, cli.log_format, colors).and_then(|()| match cli.command {
+        Command::Run(options) => run::run(options, &cli.terminal),
         Command::Check(options) => check::check(options),
     });
     let exit = done.unwrap_or_else(|Usage(text)| {
@@ -59,7 +63,7 @@ fn if_told(exit: Exit) -> Exit {
 static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
 
 /// Logs go to stderr; stdout is for answers.
-fn log(filter: &str, format: LogFormat) -> Result<(), Usage> {
+fn log(filter: &str, format: LogFormat, colors: bool) -> Result<(), Usage> {
     let filter = EnvFilter::builder().parse(filter).map_err(|error| {
         Usage(format!(
             "--log {filter:?} is no filter: {error}; write a level (info) or target=level,… (agent_drive=debug)"
@@ -67,22 +71,13 @@ fn log(filter: &str, format: LogFormat) -> Result<(), Usage> {
     })?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr);
-    // Left to itself it colours, unless NO_COLOR says otherwise.
-    let subscriber = match io::stderr().is_terminal() {
-        true => subscriber,
-        false => subscriber.with_ansi(false),
-    };
+        .with_writer(|| told::Logged)
+        .with_ansi(colors && io::stderr().is_terminal());
     match format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().init(),
     }
     Ok(())
-}
-
-/// A line for whoever looks on: stderr. Nothing is left to tell when it is gone.
-fn tell(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// A line of the answer: stdout. A reader that has gone has read enough.

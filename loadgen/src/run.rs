@@ -1,8 +1,8 @@
 //! `loadgen run`: from a scenario to a verdict, a result file and an exit code.
 //!
-//! Without a terminal and with one alike: a plain line every five seconds on stderr, the verdict as the last line on
-//! stdout. Ctrl-C ends the run gently, a second one at once; both leave a report. Before the run has begun there is
-//! nothing to report, and it ends at once.
+//! While it runs, a live screen where there is a terminal for it, else a plain line every five seconds on stderr; the verdict
+//! is the last line on stdout. Ctrl-C ends the run gently, a second one at once, and a terminal that hangs up ends it
+//! gently; all leave a report. Before the run has begun there is nothing to report, and it ends at once.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,9 +17,11 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::RunOptions;
+use crate::cli::{RunOptions, TerminalOptions};
 use crate::read::{NoScenario, scenario};
-use crate::{Usage, answer, tell};
+use crate::screen::{self, Show};
+use crate::told::{self, tell};
+use crate::{Usage, answer};
 
 /// How long a portal may take to answer at all before the run starts.
 const REACH_WITHIN: Duration = Duration::from_secs(10);
@@ -30,7 +32,8 @@ const RESULTS: &str = "loadgen-results";
 /// The file that everything else is made from.
 const RESULT: &str = "result.json";
 
-pub(crate) fn run(options: RunOptions) -> Result<Exit, Usage> {
+pub(crate) fn run(options: RunOptions, terminal: &TerminalOptions) -> Result<Exit, Usage> {
+    let show = Show::of(&options, terminal);
     let scenario = scenario(&options.scenario).map_err(|none| match none {
         NoScenario::Unreadable(why) => Usage(why),
         NoScenario::Mistakes(mistakes) => Usage(mistakes.to_string()),
@@ -62,7 +65,7 @@ pub(crate) fn run(options: RunOptions) -> Result<Exit, Usage> {
     let started = runtime.block_on(async {
         tokio::select! {
             biased;
-            () = interrupts.next() => None,
+            _ = interrupts.next() => None,
             started = starting => Some(started),
         }
     });
@@ -80,7 +83,12 @@ pub(crate) fn run(options: RunOptions) -> Result<Exit, Usage> {
         Some(Ok(Err(NotStarted::Usage(mistakes)))) => return Err(Usage(mistakes.join("\n"))),
         Some(Ok(Err(NotStarted::Preflight(missing)))) => return Ok(not_started(missing)),
     };
+    let screen = screen::show(show, &run, &out);
     runtime.block_on(look_on(&run, &mut interrupts));
+    if let Some(screen) = screen {
+        // A panic of it was told when it came, and the run is none the worse for it.
+        let _ = screen.join();
+    }
     let (result, decision) = run.wait();
     Ok(report(&result, decision, &out))
 }
@@ -153,30 +161,61 @@ fn over(findings: Findings) -> Exit {
     decision.exit
 }
 
-/// Ctrl-C, and what service managers send in its place.
+/// Ctrl-C, what service managers send in its place, and the end of the terminal.
 struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
+    /// None where whoever started the program wants it to outlive the terminal (`nohup`).
+    hangup: Option<Signal>,
+}
+
+/// How much an interrupt wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// The next harder way to end.
+    Harder,
+    /// The gentle one, however often it is asked for: shell and kernel both tell that a terminal is gone.
+    Gently,
 }
 
 impl Interrupts {
     fn listen(runtime: &Runtime) -> io::Result<Self> {
         let _inside = runtime.enter();
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: match ignores_hangup(&status) {
+                true => None,
+                false => Some(signal(SignalKind::hangup())?),
+            },
         })
     }
 
-    async fn next(&mut self) {
+    async fn next(&mut self) -> Wanted {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => Wanted::Harder,
+            _ = self.terminate.recv() => Wanted::Harder,
+            _ = hangup => Wanted::Gently,
         }
     }
 }
 
-/// Tells the progress, and listens to Ctrl-C, until the run ends.
+/// Whether a process with this `/proc` status lets hang-ups pass: the lowest bit of the signals that it ignores.
+fn ignores_hangup(status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_some_and(|ignored| ignored & 1 == 1)
+}
+
+/// Tells the progress where no screen shows it, and listens to Ctrl-C, until the run ends.
 async fn look_on(run: &Run, interrupts: &mut Interrupts) {
     let mut snapshots = run.snapshots();
     let interrupt = run.interrupt();
@@ -184,14 +223,17 @@ async fn look_on(run: &Run, interrupts: &mut Interrupts) {
     loop {
         tokio::select! {
             biased;
-            () = interrupts.next() => harder(&interrupt),
+            wanted = interrupts.next() => match wanted {
+                Wanted::Harder => harder(&interrupt),
+                Wanted::Gently => end(&interrupt, Interrupt::Gently),
+            },
             changed = snapshots.changed() => {
                 if changed.is_err() {
                     return;
                 }
                 let snapshot = snapshots.borrow_and_update();
                 if snapshot.at >= next_line {
-                    tell(&progress_line(&snapshot));
+                    told::progress(&progress_line(&snapshot));
                     next_line = next_line + LINE_EVERY;
                 }
             }
@@ -205,11 +247,19 @@ fn harder(interrupt: &watch::Sender<Interrupt>) {
         Interrupt::No => Interrupt::Gently,
         Interrupt::Gently | Interrupt::AtOnce => Interrupt::AtOnce,
     };
-    tell(match next {
+    end(interrupt, next);
+}
+
+/// Ends the run in this way, unless a harder one is under way.
+pub(crate) fn end(interrupt: &watch::Sender<Interrupt>, how: Interrupt) {
+    if how <= *interrupt.borrow() {
+        return;
+    }
+    tell(match how {
         Interrupt::AtOnce => "interrupted: reporting at once",
         _ => "interrupted: calls under way may end; once more to report at once",
     });
-    interrupt.send_replace(next);
+    interrupt.send_replace(how);
 }
 
 /// Writes the result and says what came of the run.
@@ -260,5 +310,23 @@ fn unwritten(file: &Path, error: &io::Error, decision: Decision) -> Decision {
 fn verdict(decision: &Decision) {
     if let Some(line) = decision.line() {
         answer(&line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lets_hang_ups_pass_goes_on_doing_so() {
+        let rows = [
+            ("Name:\tx\nSigIgn:\t0000000000000001\nSigCgt:\t0\n", true),
+            ("SigIgn:\t0000000000001003\n", true),
+            ("SigIgn:\t0000000000001000\n", false),
+            ("", false),
+        ];
+        for (status, ignores) in rows {
+            assert_eq!(ignores_hangup(status), ignores, "{status:?}");
+        }
     }
 }

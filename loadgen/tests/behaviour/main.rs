@@ -13,6 +13,7 @@
 //! | [`load`] | do a thousand get what five get |
 //! | [`ends`] | Ctrl-C, once and twice, before and while it runs |
 //! | [`output`] | stdout, stderr, colours, `result.json` |
+//! | [`screen`] | the live screen: the terminal before and after, the report, hang-ups |
 //! | [`program`], [`portal`] | the program in a folder of its own; a portal and what stands before it |
 
 #![expect(
@@ -29,3 +30,4 @@ mod load;
 mod output;
 mod portal;
 mod program;
+mod screen;

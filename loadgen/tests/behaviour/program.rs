@@ -116,8 +116,10 @@ impl Place {
     }
 
     fn bare(&self, program: &str) -> Command {
-        let mut command = Command::new(program);
+        // Whoever runs the tests may let hangups pass (nohup), and what it starts inherits that.
+        let mut command = Command::new("env");
         command
+            .args(["--default-signal=HUP", program])
             .current_dir(self.0.path())
             .env_clear()
             .env("PATH", "/usr/bin:/bin")

@@ -1,0 +1,362 @@
+//! The live screen on a real terminal: how the terminal is afterwards, where the report is, and when there is none.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use record::Snapshot;
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+
+use super::program::{ENROLLED, Place, expecting};
+
+/// What a screen begins and ends with.
+const ENTERED: &str = "\u{1b}[?1049h";
+const LEFT: &str = "\u{1b}[?1049l";
+/// No screen takes so long to show something, on a busy machine either.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// A terminal as a person has it before them.
+struct Pty {
+    keys: File,
+    end: OwnedFd,
+    shown: Receiver<Vec<u8>>,
+    text: String,
+    modes: String,
+}
+
+impl Pty {
+    fn new(columns: u16, rows: u16) -> Self {
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&ours).unwrap();
+        unlockpt(&ours).unwrap();
+        let name = ptsname(&ours, Vec::new()).unwrap();
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let end = rustix::fs::open(name, flags, Mode::empty()).unwrap();
+        let modes = format!("{:?}", tcgetattr(&end).unwrap());
+        let keys = File::from(ours);
+        let mut screen = keys.try_clone().unwrap();
+        let (to_test, shown) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4_096];
+            // A terminal whose other end nobody holds any more is an error to read from, not an end.
+            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+                if to_test.send(bytes[..count].to_vec()).is_err() {
+                    break;
+                }
+            }
+        });
+        let pty = Self {
+            keys,
+            end,
+            shown,
+            text: String::new(),
+            modes,
+        };
+        pty.resize(columns, rows);
+        pty
+    }
+
+    fn resize(&self, columns: u16, rows: u16) {
+        let size = Winsize {
+            ws_col: columns,
+            ws_row: rows,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&self.end, size).unwrap();
+    }
+
+    /// The program with its stderr here, a kind of terminal in its environment, and its stdout in a pipe.
+    fn start(&self, command: &mut Command) -> Running {
+        let end = self.end.try_clone().unwrap();
+        let child = command
+            .env("TERM", "xterm-256color")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::from(end))
+            .spawn()
+            .unwrap();
+        // It would hold the other end, too.
+        command.stderr(Stdio::null());
+        Running(child)
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Waits until this was written to it.
+    fn gets(&mut self, part: &str) {
+        while !self.text.contains(part) {
+            self.read(part);
+        }
+    }
+
+    /// Waits until a person sees this on it.
+    fn shows(&mut self, part: &str) {
+        while !seen(&self.text).contains(part) {
+            self.read(part);
+        }
+    }
+
+    fn read(&mut self, part: &str) {
+        match self.shown.recv_timeout(HANGS) {
+            Ok(bytes) => self.text.push_str(&String::from_utf8_lossy(&bytes)),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                panic!("{part:?} is not in {:?}", self.text)
+            }
+        }
+    }
+
+    /// Checks that it is as it was before, and gives what was written to it after the screen.
+    fn given_back(mut self) -> String {
+        self.gets(LEFT);
+        assert_eq!(format!("{:?}", tcgetattr(&self.end).unwrap()), self.modes);
+        drop((self.end, self.keys));
+        for bytes in self.shown {
+            self.text.push_str(&String::from_utf8_lossy(&bytes));
+        }
+        let entered = self.text.find(ENTERED).unwrap();
+        let left = self.text.find(LEFT).unwrap();
+        assert!(entered < left, "{:?}", self.text);
+        let after = self.text.split_off(left + LEFT.len());
+        assert!(!after.contains(ENTERED), "{after:?}");
+        after
+    }
+}
+
+/// What a person sees of all that was written: a cursor that is moved, cells that are written over, a screen that is
+/// wiped. Colours and the rest say nothing about where something is.
+fn seen(text: &str) -> String {
+    let mut rows = vec![Vec::new(); 100];
+    let (mut row, mut column) = (0, 0);
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        match char {
+            '\u{1b}' => {
+                chars.next();
+                let mut sequence = String::new();
+                let end = chars.find(|char| {
+                    sequence.push(*char);
+                    char.is_ascii_alphabetic()
+                });
+                match end {
+                    Some('H') => {
+                        let mut place = sequence.trim_end_matches('H').split(';');
+                        let mut next = || place.next().and_then(|n| n.parse().ok()).unwrap_or(1);
+                        (row, column) = (next() - 1, next() - 1);
+                    }
+                    Some('J') => rows.iter_mut().for_each(Vec::clear),
+                    _ => {}
+                }
+            }
+            '\r' => column = 0,
+            '\n' => row = (row + 1).min(rows.len() - 1),
+            char => {
+                let cells: &mut Vec<char> = &mut rows[row];
+                cells.resize(cells.len().max(column + 1), ' ');
+                cells[column] = char;
+                column += 1;
+            }
+        }
+    }
+    let rows = rows.iter().map(|row| row.iter().collect::<String>() + "\n");
+    rows.collect()
+}
+
+/// A program that runs; killed when a test fails.
+struct Running(Child);
+
+impl Running {
+    fn signal(&self, signal: &str) {
+        let id = self.0.id().to_string();
+        let sent = Command::new("kill").args([signal, &id]).status().unwrap();
+        assert!(sent.success(), "{signal}");
+    }
+
+    /// Its exit code and its last line on stdout, which holds no more than plain text.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut answered = String::new();
+        let mut stdout = self.0.stdout.take().unwrap();
+        stdout.read_to_string(&mut answered).unwrap();
+        assert!(!answered.contains('\u{1b}'), "{answered}");
+        let code = self.0.wait().unwrap().code();
+        (code, answered.lines().last().unwrap_or_default().to_owned())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A run of ten minutes with a screen.
+fn long() -> (Place, Pty, Running) {
+    let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"10m\""));
+    let pty = Pty::new(80, 24);
+    let running = pty.start(&mut place.loadgen(&RUN));
+    (place, pty, running)
+}
+
+const RUN: [&str; 6] = ["run", "s.toml", "--out", "out", "--screen", "on"];
+const INTERRUPTED: &str = "ABORTED interrupted; this is the report so far";
+
+#[test]
+fn whatever_ends_it_the_terminal_is_as_before_and_the_report_on_stdout_130() {
+    let check = |how: &str| {
+        let (place, mut pty, running) = long();
+        pty.shows("[1 Overview]");
+        pty.shows("1s/600s");
+        match how.strip_prefix('-') {
+            Some(_) => running.signal(how),
+            None => pty.press(how),
+        }
+        let (code, last) = running.end();
+        assert_eq!((code, last.as_str()), (Some(130), INTERRUPTED), "{how}");
+        // What would have been told meanwhile is told afterwards.
+        let after = pty.given_back();
+        assert!(after.contains("interrupted: "), "{how}: {after:?}");
+        assert!(
+            after.contains("result: out/result.json"),
+            "{how}: {after:?}"
+        );
+        assert!(place.result().interrupted);
+    };
+    std::thread::scope(|scope| {
+        for how in ["q", "Q", "-INT", "-TERM", "-HUP"] {
+            scope.spawn(move || check(how));
+        }
+    });
+}
+
+// A debug build has the option that lets the screen break.
+#[cfg(debug_assertions)]
+#[test]
+fn a_screen_that_panics_leaves_terminal_and_run_as_they_are_0() {
+    let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"4s\""));
+    let pty = Pty::new(80, 24);
+    let mut arguments = RUN.to_vec();
+    arguments.extend(["--screen-breaks-at", "2"]);
+    let running = pty.start(&mut place.loadgen(&arguments));
+    let (code, last) = running.end();
+    assert_eq!((code, &last[..5]), (Some(0), "PASS "), "{last}");
+    let after = pty.given_back();
+    assert!(after.contains("the screen was told to break"), "{after:?}");
+    assert!(after.contains("result: out/result.json"), "{after:?}");
+}
+
+#[test]
+fn a_terminal_that_is_gone_ends_no_run_0() {
+    let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"4s\""));
+    let mut pty = Pty::new(80, 24);
+    let running = pty.start(&mut place.loadgen(&RUN));
+    pty.shows("1s/4s");
+    drop(pty);
+    let (code, last) = running.end();
+    assert_eq!((code, &last[..5]), (Some(0), "PASS "), "{last}");
+    assert!(!place.result().interrupted);
+}
+
+#[test]
+fn this_seconds_snapshot_is_beside_the_result_on_request() {
+    let (place, mut pty, running) = long();
+    pty.shows("1s/600s");
+    pty.press("s5");
+    pty.shows("out/snapshot-");
+    pty.press("Q");
+    running.end();
+    pty.given_back();
+    let names = place.names();
+    let snapshot = names.iter().find(|name| name.contains("snapshot-"));
+    let text = std::fs::read(place.path(snapshot.unwrap())).unwrap();
+    let snapshot: Snapshot = serde_json::from_slice(&text).unwrap();
+    assert_eq!(snapshot.agents, 5);
+}
+
+#[test]
+fn a_terminal_that_gets_another_size_is_drawn_anew() {
+    let (_place, mut pty, running) = long();
+    pty.shows("[1 Overview]");
+    pty.resize(40, 12);
+    pty.shows(" 1-5 Tab f s q Q  ? help");
+    pty.resize(200, 60);
+    pty.shows("q end  Q at once  ? help");
+    pty.press("Q");
+    running.end();
+    pty.given_back();
+}
+
+/// Where stdout and stderr are one terminal there is a screen, and the report is on the terminal when it has gone.
+#[test]
+fn by_itself_there_is_a_screen_where_there_are_terminals_that_are_not_dumb() {
+    let rows = [
+        (&["--ascii"][..], "xterm", true),
+        (&["--screen", "off"], "xterm", false),
+        (&[], "dumb", false),
+        (&["--screen", "on"], "dumb", false),
+    ];
+    let check = |(more, kind, is_shown): (&[&str], &str, bool)| {
+        let place = Place::with(&expecting(ENROLLED));
+        let mut pty = Pty::new(80, 24);
+        let mut arguments = vec!["run", "s.toml", "--out", "out"];
+        arguments.extend(more);
+        let mut command = place.loadgen(&arguments);
+        command
+            .env("TERM", kind)
+            .stdout(Stdio::from(pty.end.try_clone().unwrap()))
+            .stderr(Stdio::from(pty.end.try_clone().unwrap()));
+        let mut running = Running(command.spawn().unwrap());
+        drop(command);
+        assert_eq!(running.0.wait().unwrap().code(), Some(0));
+        pty.gets("PASS 1 expectation held");
+        let before_pass = pty.text.split("PASS 1").next().unwrap();
+        assert_eq!(
+            before_pass.contains(LEFT),
+            is_shown,
+            "{more:?} {kind}: {before_pass:?}"
+        );
+        if is_shown {
+            assert!(pty.text.is_ascii(), "{:?}", pty.text);
+            pty.given_back();
+        } else {
+            assert!(!pty.text.contains('\u{1b}'), "{:?}", pty.text);
+        }
+    };
+    std::thread::scope(|scope| {
+        for row in rows {
+            scope.spawn(move || check(row));
+        }
+    });
+}
+
+// case L46: without a screen as well, a terminal that hangs up ends the run with its report.
+#[test]
+fn a_hangup_ends_a_run_with_its_report_130() {
+    let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"10m\""));
+    let mut going = place.start(&[]);
+    going.tells("5s/600s");
+    // Kernel and shell both say so: the second one is not the wish for a harder end.
+    going.signal("-HUP");
+    going.signal("-HUP");
+    let done = going.end();
+    assert_eq!(done.ended(130, "ABORTED"), INTERRUPTED);
+    assert!(!done.told.contains("reporting at once"), "{done:#?}");
+    assert!(place.result().interrupted);
+}
+
+#[test]
+fn whoever_lets_hangups_pass_goes_on_0() {
+    let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"6s\""));
+    let program = env!("CARGO_BIN_EXE_loadgen");
+    let line = format!("trap '' HUP; exec {program} run s.toml --out out");
+    let mut going = super::program::Going::start(&mut place.shell(&line));
+    going.tells("5s/6s");
+    going.signal("-HUP");
+    going.end().ended(0, "PASS");
+}
