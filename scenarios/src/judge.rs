@@ -79,6 +79,19 @@ impl Scenario {
                 ));
             }
         }
+        for part in result
+            .populations
+            .iter()
+            .filter(|part| part.here() < part.count)
+        {
+            let missing = part.count - part.here();
+            told.push(format!(
+                "{} of {} agents of `{}` are not in this result, so it cannot be judged",
+                grouped(missing),
+                grouped(part.count),
+                part.name
+            ));
+        }
         told
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use record::micros::{Micros, Window};
@@ -65,7 +66,7 @@ pub struct GeneratorLimits {
 }
 
 /// What the command line says otherwise than the file.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Overrides {
     /// `--agents`: agents of all populations together; each keeps its share.
     pub agents: Option<u64>,

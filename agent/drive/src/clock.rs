@@ -22,14 +22,22 @@ pub struct SystemClock {
 impl SystemClock {
     /// Starts them: monotonic zero is now, and the wall clock is right.
     pub fn start() -> Self {
+        Self::starting_at(Instant::now())
+    }
+
+    /// Starts them at a moment, which may be to come: until then monotonic time stands at zero.
+    pub fn starting_at(start: Instant) -> Self {
         #[expect(
             clippy::disallowed_methods,
             reason = "the one reading of the system's time in a live world"
         )]
         let wall = SystemTime::now();
-        let since_epoch = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = Instant::now();
+        let wall_at_start =
+            wall + start.saturating_duration_since(now) - now.saturating_duration_since(start);
+        let since_epoch = wall_at_start.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            start: Instant::now(),
+            start,
             wall_ms_at_start: i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX),
             offset_ms: 0,
             drift_ppm: 0,
@@ -93,6 +101,18 @@ mod tests {
         assert_eq!(now.wall.unix_ms() - before.wall.unix_ms(), 20_000);
         assert_eq!(wrong.monotonic, now.monotonic);
         assert_eq!(wrong.wall.unix_ms() - now.wall.unix_ms(), -90_000 + 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn before_its_start_a_clock_stands_at_zero() {
+        let reference = SystemClock::start().now();
+        let later = Instant::now() + Duration::from_millis(3_000);
+        let clock = SystemClock::starting_at(later);
+        assert_eq!(clock.now().monotonic, Monotonic::from_ms(0));
+        assert!(clock.now().wall.unix_ms() >= reference.wall.unix_ms() + 3_000);
+        clock.sleep_until(Monotonic::from_ms(500)).await;
+        assert_eq!(Instant::now(), later + Duration::from_millis(500));
+        assert_eq!(clock.now().monotonic, Monotonic::from_ms(500));
     }
 
     #[tokio::test(start_paused = true)]

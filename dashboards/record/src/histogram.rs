@@ -8,10 +8,10 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hdrhistogram::Histogram as Hdr;
 use hdrhistogram::serialization::{
     Deserializer as HdrReader, Serializer as _, V2DeflateSerializer,
 };
+use hdrhistogram::{Counter, Histogram as Hdr};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer};
 use serde::ser::{self, Serialize, Serializer};
@@ -100,19 +100,8 @@ impl Histogram {
         self.0.reset();
     }
 
-    fn to_text(&self) -> Result<String, String> {
-        let mut bytes = Vec::new();
-        V2DeflateSerializer::new()
-            .serialize(&self.0, &mut bytes)
-            .map_err(|e| e.to_string())?;
-        Ok(STANDARD.encode(bytes))
-    }
-
     fn from_text(text: &str) -> Result<Self, String> {
-        let bytes = STANDARD.decode(text).map_err(|e| e.to_string())?;
-        let read: Hdr<u64> = HdrReader::new()
-            .deserialize(&mut bytes.as_slice())
-            .map_err(|e| e.to_string())?;
+        let read: Hdr<u64> = from_text(text)?;
         // Counters of another shape would still add, but no longer exactly.
         if (read.low(), read.high(), read.sigfig()) != (1, LONGEST.0, DIGITS) {
             return Err(format!(
@@ -127,6 +116,23 @@ impl Histogram {
         histogram.0.add(&read).map_err(|e| e.to_string())?;
         Ok(histogram)
     }
+}
+
+/// Base64 of HDR's V2 form, deflated.
+pub(crate) fn to_text<T: Counter>(histogram: &Hdr<T>) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    V2DeflateSerializer::new()
+        .serialize(histogram, &mut bytes)
+        .map_err(|e| e.to_string())?;
+    Ok(STANDARD.encode(bytes))
+}
+
+/// Reads what [`to_text`] has written.
+pub(crate) fn from_text<T: Counter>(text: &str) -> Result<Hdr<T>, String> {
+    let bytes = STANDARD.decode(text).map_err(|e| e.to_string())?;
+    HdrReader::new()
+        .deserialize(&mut bytes.as_slice())
+        .map_err(|e| e.to_string())
 }
 
 impl Default for Histogram {
@@ -148,7 +154,7 @@ impl fmt::Debug for Histogram {
 
 impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.to_text().map_err(ser::Error::custom)?)
+        serializer.serialize_str(&to_text(&self.0).map_err(ser::Error::custom)?)
     }
 }
 

@@ -6,12 +6,14 @@
 use std::fmt::Write as _;
 
 use hdrhistogram::Histogram as Hdr;
+use serde::de::{self, Deserializer};
+use serde::ser::{self, Serializer};
 use serde::{Deserialize, Serialize};
 
 use protocol::endpoint::Endpoint;
 
 use crate::account::Account;
-use crate::histogram::LONGEST;
+use crate::histogram::{self, LONGEST};
 use crate::judgement::{Judgement, grouped};
 use crate::label::{ByLabel, Label};
 use crate::micros::Micros;
@@ -100,13 +102,13 @@ pub struct Percentiles {
 }
 
 /// What one worker saw in the second that runs. Emptied every second; never part of a result.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Recent {
     endpoints: ByLabel<Endpoint, RecentEndpoint>,
     lateness: Window,
 }
 
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 struct RecentEndpoint {
     planned: u64,
     started: u64,
@@ -122,10 +124,7 @@ struct Window(Option<Hdr<u32>>);
 impl Recent {
     /// An empty one.
     pub fn new() -> Self {
-        Recent {
-            endpoints: ByLabel::default(),
-            lateness: Window::default(),
-        }
+        Self::default()
     }
 
     /// A request is due.
@@ -187,26 +186,56 @@ impl Snapshot {
     }
 }
 
-impl LastSync {
-    /// Of each agent that has synced: how long ago, and its interval.
-    pub fn of(agents: impl Iterator<Item = (Micros, Micros)>) -> Option<Self> {
-        let (mut behind, mut longest, mut window) = (0, Micros::ZERO, Window::default());
-        for (ago, interval) in agents {
-            behind += u64::from(ago > interval + interval);
-            longest = longest.max(ago);
-            window.record(ago);
-        }
-        Some(Self {
-            behind,
-            ago: window.take()?,
-            longest,
+/// The last syncs of a part of the fleet, to be added up.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LastSyncs {
+    behind: u64,
+    ago: Window,
+    longest: Micros,
+}
+
+impl LastSyncs {
+    /// An agent has synced so long ago, and does so every `interval`.
+    pub fn see(&mut self, ago: Micros, interval: Micros) {
+        self.behind += u64::from(ago > interval + interval);
+        self.longest = self.longest.max(ago);
+        self.ago.record(ago);
+    }
+
+    /// Adds those of another part.
+    pub fn add(&mut self, other: &Self) {
+        self.behind += other.behind;
+        self.longest = self.longest.max(other.longest);
+        self.ago.add(&other.ago);
+    }
+
+    /// What they come to; none while nobody has synced.
+    pub fn sum(mut self) -> Option<LastSync> {
+        Some(LastSync {
+            behind: self.behind,
+            ago: self.ago.take()?,
+            longest: self.longest,
         })
     }
 }
 
-impl Default for Recent {
-    fn default() -> Self {
-        Recent::new()
+// In a file as a histogram is: base64 of HDR's V2 form, deflated.
+impl Serialize for Window {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = self.0.as_ref().map(histogram::to_text).transpose();
+        text.map_err(ser::Error::custom)?.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Window {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut window = Window::default();
+        if let Some(text) = Option::<String>::deserialize(deserializer)? {
+            let read = histogram::from_text(&text).map_err(de::Error::custom)?;
+            let added = window.histogram().add(&read);
+            added.map_err(de::Error::custom)?;
+        }
+        Ok(window)
     }
 }
 
@@ -434,15 +463,26 @@ mod tests {
     #[test]
     fn who_has_missed_a_sync_is_behind() {
         let seconds = Micros::from_seconds;
-        let agents = [(1, 6), (12, 6), (13, 6), (40, 30)];
-        let last = LastSync::of(
-            agents
-                .map(|(ago, of)| (seconds(ago), seconds(of)))
-                .into_iter(),
-        );
-        let last = last.unwrap();
+        let parts = [[(1, 6), (12, 6)], [(13, 6), (40, 30)]];
+        let mut all = LastSyncs::default();
+        for part in parts {
+            let mut last = LastSyncs::default();
+            for (ago, interval) in part {
+                last.see(seconds(ago), seconds(interval));
+            }
+            all.add(&sent(&last));
+        }
+        let last = all.sum().unwrap();
         assert_eq!((last.behind, last.longest), (1, seconds(40)));
-        assert_eq!(LastSync::of(std::iter::empty()), None);
+        assert_eq!(last.ago.p50.as_seconds().round(), 12.0);
+        assert_eq!(LastSyncs::default().sum(), None);
+    }
+
+    /// As another process gets it.
+    fn sent<T: Serialize + de::DeserializeOwned + PartialEq + std::fmt::Debug>(of: &T) -> T {
+        let got = serde_json::from_str(&serde_json::to_string(of).unwrap()).unwrap();
+        assert_eq!(&got, of);
+        got
     }
 
     #[test]
@@ -473,8 +513,9 @@ mod tests {
         recent.planned(Endpoint::Sync);
         recent.started(Endpoint::Sync);
         recent.ended(&sample(Outcome::TimedOutAnswer, 0, 30_000));
-        let mut sum = recent.clone();
+        let mut sum = Recent::new();
         sum.add(&recent);
+        sum.add(&sent(&recent));
         let (rates, lateness) = sum.take();
         let sync = rates[Endpoint::Sync];
         assert_eq!((sync.planned, sync.started, sync.successes), (2, 2, 0));

@@ -170,7 +170,7 @@ pub const CALLS: &[Call] = &[
         id: None,
         query: &[],
         body: Body::Json {
-            example: r#"{"cluster_id": "c1", "node_name": "n1", "server_id": null, "boot_image_sha256": null, "expires_in_seconds": null, "count": null, "servers_per_cluster": null}"#,
+            example: r#"{"cluster_id": "c1", "node_name": "n1", "server_id": null, "boot_image_sha256": null, "expires_in_seconds": null, "count": null, "first": null, "servers_per_cluster": null}"#,
             schema: schema_of::<TokensInput>,
         },
         does: "makes enrollment tokens; with count the nodes are n1-1, n1-2 …, with servers_per_cluster the clusters c1-1, c1-2 …",
@@ -397,6 +397,7 @@ const TOKENS: Members = Members(&[
     ("boot_image_sha256", Inside::Free),
     ("expires_in_seconds", Inside::Free),
     ("count", Inside::Free),
+    ("first", Inside::Free),
     ("servers_per_cluster", Inside::Free),
 ]);
 

@@ -281,6 +281,9 @@ pub(super) struct Token {
     /// How many tokens.
     #[arg(long, value_name = "N", env = "MOCK_PORTAL_COUNT")]
     pub count: Option<u32>,
+    /// The number of the first of them, where others were made before.
+    #[arg(long, value_name = "N", requires = "count", env = "MOCK_PORTAL_FIRST")]
+    pub first: Option<u32>,
     /// How many of them go to one cluster.
     #[arg(long, value_name = "N", env = "MOCK_PORTAL_SERVERS_PER_CLUSTER")]
     pub servers_per_cluster: Option<u32>,

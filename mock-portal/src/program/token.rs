@@ -20,6 +20,7 @@ pub(super) fn run(options: Token) -> Result<(), Failure> {
     );
     put("expires_in_seconds", options.expires_in.map(Value::from));
     put("count", options.count.map(Value::from));
+    put("first", options.first.map(Value::from));
     put(
         "servers_per_cluster",
         options.servers_per_cluster.map(Value::from),

@@ -78,6 +78,7 @@ impl Nodes {
             boot_image_sha256: None,
             expires_in_seconds: None,
             count: Some(self.count),
+            first: None,
             servers_per_cluster: Some(self.servers_per_cluster),
         })?;
         let release_keys = Arc::new(release_keys(simulation));

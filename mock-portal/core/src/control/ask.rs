@@ -31,6 +31,9 @@ pub struct TokensInput {
     /// How many tokens, 1 to 100,000; their nodes are `<node_name>-1`, `-2` … Without, one for `node_name` itself.
     #[schemars(range(min = 1, max = 100_000))]
     pub count: Option<u32>,
+    /// The number of the first of those nodes; without, 1. Whoever makes tokens in parts goes on where the last part ended.
+    #[schemars(range(min = 1))]
+    pub first: Option<u32>,
     /// How many nodes share a cluster; their clusters are `<cluster_id>-1`, `-2` … Without, all share `cluster_id` itself.
     #[schemars(range(min = 1))]
     pub servers_per_cluster: Option<u32>,
@@ -107,7 +110,22 @@ impl TokensInput {
                 .saturating_mul(1000);
             Timestamp::from_unix_ms(now.unix_ms().saturating_add(ms))
         });
-        (1..=count).map(|at| self.bound(at, expires_at)).collect()
+        let first = self.first.unwrap_or(1);
+        let last = first.checked_add(count - 1).filter(|_| first > 0);
+        let Some(last) = last else {
+            let why = format!(
+                "{first} is refused; it must be at least 1, and the last number at most {}",
+                u32::MAX
+            );
+            return Err(ControlError::invalid("first", why));
+        };
+        if self.first.is_some() && self.count.is_none() {
+            let why = "without `count` nothing is numbered; leave it out, or say how many";
+            return Err(ControlError::invalid("first", why.to_owned()));
+        }
+        (first..=last)
+            .map(|at| self.bound(at, expires_at))
+            .collect()
     }
 
     fn bound(&self, at: u32, expires_at: Option<Timestamp>) -> Result<TokenBounds, ControlError> {

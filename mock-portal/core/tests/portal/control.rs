@@ -38,6 +38,15 @@ fn tokens_by_the_thousand_name_their_nodes_and_clusters() {
     assert_eq!(distinct.len(), 7);
     assert!(distinct.iter().all(|token| token.starts_with("pbxe_")));
 
+    let more = lab.tokens(
+        json!({"cluster_id": "clu_t", "node_name": "n", "count": 2, "first": 9, "servers_per_cluster": 3}),
+    );
+    let lines: Vec<String> = more
+        .iter()
+        .map(|t| format!("{} {}", t.cluster_id, t.node_name))
+        .collect();
+    assert_eq!(lines, ["clu_t-3 n-9", "clu_t-4 n-10"]);
+
     let shared = lab.tokens(json!({"cluster_id": "clu_s", "node_name": "n", "count": 2}));
     assert!(shared.iter().all(|t| t.cluster_id.as_str() == "clu_s"));
     assert_eq!(shared[1].node_name.as_str(), "n-2");
@@ -65,6 +74,9 @@ fn tokens_that_cannot_be_meant_are_refused_by_name() {
         (json!({"count": 0}), "count"),
         (json!({"count": 100_001}), "count"),
         (json!({"servers_per_cluster": 0}), "servers_per_cluster"),
+        (json!({"count": 2, "first": 0}), "first"),
+        (json!({"count": 2, "first": u32::MAX}), "first"),
+        (json!({"first": 2}), "first"),
         (json!({"count": 2, "server_id": 5}), "server_id"),
         (
             json!({"count": 2, "node_name": "x".repeat(63)}),
