@@ -116,6 +116,26 @@ pub(crate) enum Command {
     Run(RunOptions),
     /// Reads a scenario and tells everything that is wrong with it.
     Check(CheckOptions),
+    /// Is a part of a run that is split into processes; the run starts it, and speaks with it by standard input and output.
+    #[command(hide = true)]
+    Worker(WorkerOptions),
+}
+
+/// Options of `loadgen worker`.
+#[derive(Debug, Args)]
+pub(crate) struct WorkerOptions {
+    /// Which part.
+    #[arg(value_enum)]
+    pub part: WorkerPart,
+}
+
+/// A part of a run that has a process of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WorkerPart {
+    /// The agents of a shard.
+    Agents,
+    /// The portal of a shard.
+    Portal,
 }
 
 /// What a scenario is read from, and what is set otherwise.
@@ -193,6 +213,15 @@ pub(crate) struct RunOptions {
         value_parser = yes_or_no()
     )]
     pub i_own_this_target: bool,
+    /// Processes that the agents are split into; without, one process where it may have files enough for all connections,
+    /// and else as many as it takes. Clusters stay whole, and without --portal each process has a mock portal to itself.
+    #[arg(
+        long,
+        value_name = "N",
+        env = "LOADGEN_SHARDS",
+        value_parser = clap::value_parser!(u64).range(1..=fleet::preflight::SHARDS_MAX)
+    )]
+    pub shards: Option<u64>,
     /// Where result.json goes; without, a folder of its own under loadgen-results.
     #[arg(long, value_name = "DIR", env = "LOADGEN_OUT")]
     pub out: Option<PathBuf>,

@@ -11,6 +11,7 @@ mod read;
 mod run;
 mod screen;
 mod told;
+mod worker;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -35,8 +36,13 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let colors = cli.terminal.has_colors();
     let done = log(&cli.log, cli.log_format, colors).and_then(|()| match cli.command {
-        Command::Run(options) => run::run(options, &cli.terminal),
+        Command::Run(options) => run::run(
+            options,
+            &cli.terminal,
+            worker::program(&cli.log, cli.log_format),
+        ),
         Command::Check(options) => check::check(options),
+        Command::Worker(options) => worker::work(options),
     });
     let exit = done.unwrap_or_else(|Usage(text)| {
         tell(text.trim_end());

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_drive::files::{Outlives, replace, unfinished};
-use fleet::run::{ForeignPortal, Interrupt, NotStarted, Options, Run, prepare};
+use fleet::run::{ForeignPortal, Interrupt, NotStarted, Options, Run, Sharding, prepare};
+use fleet::worker::Program;
 use record::{Decision, Exit, Findings, Micros, RunResult, decide, progress_line};
 use scenario::Scenario;
 use tokio::runtime::Runtime;
@@ -32,7 +33,11 @@ const RESULTS: &str = "loadgen-results";
 /// The file that everything else is made from.
 const RESULT: &str = "result.json";
 
-pub(crate) fn run(options: RunOptions, terminal: &TerminalOptions) -> Result<Exit, Usage> {
+pub(crate) fn run(
+    options: RunOptions,
+    terminal: &TerminalOptions,
+    program: Program,
+) -> Result<Exit, Usage> {
     let show = Show::of(&options, terminal);
     let scenario = scenario(&options.scenario).map_err(|none| match none {
         NoScenario::Unreadable(why) => Usage(why),
@@ -49,6 +54,10 @@ pub(crate) fn run(options: RunOptions, terminal: &TerminalOptions) -> Result<Exi
         reach_within: REACH_WITHIN,
         versions: [("loadgen".to_owned(), env!("CARGO_PKG_VERSION").to_owned())].into(),
         commit: option_env!("LOADGEN_COMMIT").map(str::to_owned),
+        shards: Some(Sharding {
+            count: options.shards,
+            program,
+        }),
     };
     let face = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -3,6 +3,8 @@
 //! One a worker; they add up exactly. The account and the series hold the whole run, since they must agree with what
 //! the portal counted; the samples hold what was due inside the window, so warm-up is in no figure that is judged.
 
+use serde::{Deserialize, Serialize};
+
 use protocol::endpoint::Endpoint;
 
 use crate::account::Account;
@@ -11,7 +13,7 @@ use crate::samples::{Sample, Samples};
 use crate::series::{Gauge, Series};
 
 /// What one worker has counted.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recorder {
     window: Window,
     /// Whole run.

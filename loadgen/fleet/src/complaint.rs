@@ -5,18 +5,35 @@ use std::collections::BTreeMap;
 
 use protocol::pbx::operation::OperationKind;
 use protocol::pbx::sync::{DocumentResult, OperationState};
+use serde::{Deserialize, Serialize};
 
 /// Complaints, each kind of them with how many there were and what the first one said.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(from = "Vec<Counted>", into = "Vec<Counted>")]
 pub struct Complaints(BTreeMap<Complaint, (u64, Option<String>)>);
 
+/// A kind of complaint, how many there were, and what the first one said.
+type Counted = (Complaint, (u64, Option<String>));
+
 /// What is complained of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum Complaint {
     /// Operations of this kind ended so.
     Operation(String, String),
     /// Agents say this of the document that they have got last.
     Document(String),
+}
+
+impl From<Vec<Counted>> for Complaints {
+    fn from(counted: Vec<Counted>) -> Self {
+        Self(counted.into_iter().collect())
+    }
+}
+
+impl From<Complaints> for Vec<Counted> {
+    fn from(complaints: Complaints) -> Self {
+        complaints.0.into_iter().collect()
+    }
 }
 
 impl Complaints {
@@ -92,7 +109,9 @@ mod tests {
         there.operation(&restore, OperationState::Refused, None);
         there.document(&DocumentResult::Applied, None);
         there.document(&DocumentResult::ManifestRejected, Some("no such key"));
-        here.add(there);
+        // As another process sends them.
+        let there = serde_json::to_string(&there).unwrap();
+        here.add(serde_json::from_str(&there).unwrap());
         assert_eq!(
             here.lines().collect::<Vec<_>>(),
             [

@@ -1,20 +1,19 @@
-//! The portal that a run starts itself: the mock portal over TLS, on threads of its own.
+//! The portal that a run starts itself: the mock portal over TLS, on threads of its own. With a fleet in several shards
+//! each shard has one, in a process of its own, which holds just that shard's clusters.
 //!
-//! Agents reach it over sockets like any other; the timeline reaches it by its control verbs, without HTTP. It is fresh:
-//! the same seed gives the same tokens and IDs in every run.
+//! Agents reach it over sockets like any other; the run reaches it by what it can be asked here, which is done by its
+//! control verbs, without HTTP. It is fresh: the same seed gives the same tokens and IDs in every run.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use mock_portal::serve::BindError;
 use mock_portal::strictness::Profile;
 use mock_portal::tls::Certificate;
 use mock_portal::{Config, Running, Server};
-use portal_core::control::{
-    OperationInput, OperationStatus, OperationView, TokenLine, TokensInput,
-};
+use portal_core::control::{OperationInput, OperationStatus, TokenLine, TokensInput};
 use protocol::hash::Sha256Hex;
 use protocol::id::{AddonName, AgentId, Arch, ClusterId, Generation, NodeName, OperationId};
-use protocol::pbx::operation::{Consent, EventState, OperationEvent};
+use protocol::pbx::operation::{Consent, EventState, OperationEvent, OperationKind};
 use protocol::pbx::release::{
     AddonTemplate, AgentArtifact, AgentRelease, ImageArtifact, ImageRelease, Manifest,
     TemplateEngine,
@@ -22,26 +21,46 @@ use protocol::pbx::release::{
 use protocol::sign::SigningPublicKey;
 use protocol::time::Timestamp;
 use record::fleet::OperationEnd;
+use record::result::IndexRange;
 use record::{Outcome, PortalCounters};
-use scenario::{DocumentSpec, OperationSpec, Population, PortalSpec, ReleaseSpec};
+use scenario::{DocumentSpec, Population, PortalSpec, ReleaseSpec};
+use serde::{Deserialize, Serialize};
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use tokio::runtime::Runtime;
 
-use crate::usage::Part;
+use crate::usage::{self, Part};
+use crate::worker::{Ask, Worker, orders};
 
 /// A running portal, with what it counted in earlier lives.
 pub struct Embedded {
     runtime: Option<Runtime>,
     running: Arc<tokio::sync::Mutex<Running>>,
-    earlier: Mutex<PortalCounters>,
-    base_url: String,
-    ca_pem: String,
-    release_keys: Vec<SigningPublicKey>,
+    earlier: PortalCounters,
+}
+
+/// How a portal is to be.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct PortalSetup {
+    /// Whether it lets pass what a lenient portal may let pass.
+    pub is_friendly: bool,
+    /// Where its keys, tokens and IDs come from.
+    pub seed: u64,
+}
+
+/// Where a portal is reached, and what has to be known of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PortalReady {
+    /// Its base URL.
+    pub base_url: String,
+    /// Who has signed its certificate, in PEM.
+    pub ca_pem: String,
+    /// The keys that its releases are signed with.
+    pub release_keys: Vec<SigningPublicKey>,
 }
 
 /// Why the embedded portal cannot be had, or does not do what it is asked; with what to do where that is known.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("the embedded portal: {0}")]
 pub struct PortalRefused(String);
 
@@ -51,12 +70,30 @@ impl PortalRefused {
     }
 }
 
+impl PortalSetup {
+    /// The portal of a shard. Each has a seed of its own, so that no two give out the same IDs.
+    pub fn of(spec: &PortalSpec, seed: u64, shard: usize) -> Self {
+        let derived = || {
+            let text = format!("portal of shard\n{seed}\n{shard}\n");
+            let hash = Sha256Hex::of(text.as_bytes());
+            u64::from_be_bytes(std::array::from_fn(|at| hash.as_bytes()[at]))
+        };
+        Self {
+            is_friendly: spec.profile == scenario::Profile::Friendly,
+            seed: match shard {
+                0 => seed,
+                _ => derived(),
+            },
+        }
+    }
+}
+
 impl Embedded {
     /// Starts one on loopback, on a free port.
     ///
     /// # Errors
     /// When no address or no certificate can be had.
-    pub fn start(spec: &PortalSpec, seed: u64) -> Result<Self, PortalRefused> {
+    async fn start(setup: PortalSetup) -> Result<(Self, PortalReady), PortalRefused> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name(Part::Portal.thread_name())
             .enable_all()
@@ -64,185 +101,27 @@ impl Embedded {
             .map_err(PortalRefused::of)?;
         let config = Config {
             certificate: Some(Certificate::self_signed(None).map_err(PortalRefused::of)?),
-            profile: match spec.profile {
-                scenario::Profile::Strict => Profile::Strict,
-                scenario::Profile::Friendly => Profile::Friendly,
+            profile: match setup.is_friendly {
+                false => Profile::Strict,
+                true => Profile::Friendly,
             },
-            ..Config::new(mock_portal::keys::settings_of_seed(seed))
+            ..Config::new(mock_portal::keys::settings_of_seed(setup.seed))
         };
-        let running = runtime
-            .block_on(Server::start(config))
+        let starting = runtime.spawn(Server::start(config)).await;
+        let running = starting
+            .map_err(PortalRefused::of)?
             .map_err(PortalRefused::of)?;
-        Ok(Self {
+        let ready = PortalReady {
             base_url: running.agents_url.clone(),
             ca_pem: running.ca_pem.clone().unwrap_or_default(),
             release_keys: running.release_keys.iter().map(|key| key.public).collect(),
+        };
+        let embedded = Self {
             running: Arc::new(tokio::sync::Mutex::new(running)),
             runtime: Some(runtime),
-            earlier: Mutex::default(),
-        })
-    }
-
-    /// Where agents reach it.
-    pub fn base_url(&self) -> &str {
-        &self.base_url
-    }
-
-    /// Who has signed its certificate, in PEM.
-    pub fn ca_pem(&self) -> &str {
-        &self.ca_pem
-    }
-
-    /// The keys that its releases are signed with.
-    pub fn release_keys(&self) -> &[SigningPublicKey] {
-        &self.release_keys
-    }
-
-    /// Tokens for a whole population, in the order of its agents.
-    ///
-    /// # Errors
-    /// When the population's name makes no names of nodes.
-    pub async fn tokens(&self, population: &Population) -> Result<Vec<TokenLine>, PortalRefused> {
-        let stem = stem(&population.name);
-        let whole = |number: u64| u32::try_from(number).map_err(PortalRefused::of);
-        let input = TokensInput {
-            cluster_id: ClusterId::new(format!("clu_{stem}")).map_err(PortalRefused::of)?,
-            node_name: NodeName::new(&stem).map_err(PortalRefused::of)?,
-            server_id: None,
-            boot_image_sha256: None,
-            expires_in_seconds: None,
-            count: Some(whole(population.count)?),
-            servers_per_cluster: Some(whole(population.servers_per_cluster)?),
+            earlier: PortalCounters::default(),
         };
-        let running = self.running.lock().await;
-        let (made, _) = running
-            .control()
-            .make_tokens(&input)
-            .map_err(PortalRefused::of)?;
-        Ok(made.tokens)
-    }
-
-    /// Sets a cluster's document; answers its generation.
-    ///
-    /// # Errors
-    /// When the portal does not know the cluster, as after a reset.
-    pub async fn set_document(
-        &self,
-        cluster: &ClusterId,
-        document: &DocumentSpec,
-    ) -> Result<Generation, PortalRefused> {
-        let input = serde_json::to_value(document)
-            .and_then(serde_json::from_value)
-            .map_err(PortalRefused::of)?;
-        let running = self.running.lock().await;
-        let (set, _) = running
-            .control()
-            .set_desired(cluster, input)
-            .map_err(PortalRefused::of)?;
-        Ok(set.generation)
-    }
-
-    /// Gives a cluster an operation, with this target and these parameters; answers its ID.
-    ///
-    /// # Errors
-    /// When the portal does not know the cluster, as after a reset.
-    pub async fn post_operation(
-        &self,
-        cluster: &ClusterId,
-        operation: &OperationSpec,
-        target: Option<NodeName>,
-        params: &Map<String, Value>,
-        now: Timestamp,
-    ) -> Result<OperationId, PortalRefused> {
-        let input = OperationInput {
-            kind: operation.kind.clone(),
-            target,
-            params: to_raw_value(params)
-                .map(Arc::from)
-                .map_err(PortalRefused::of)?,
-            consent: operation.consent.as_ref().map(|consent| Consent {
-                by: consent.by.clone(),
-                at: now,
-                text: consent.text.clone(),
-            }),
-        };
-        let running = self.running.lock().await;
-        let (posted, _) = running
-            .control()
-            .post_operation(cluster, input)
-            .map_err(PortalRefused::of)?;
-        Ok(posted.id)
-    }
-
-    /// An operation as the portal has it; none if it has forgotten it.
-    pub async fn operation(&self, operation: &OperationId) -> Option<OperationView> {
-        self.running
-            .lock()
-            .await
-            .control()
-            .operation(operation)
-            .ok()
-    }
-
-    /// Revokes an agent.
-    ///
-    /// # Errors
-    /// When the portal does not know it, as after a reset.
-    pub async fn revoke(&self, agent: &AgentId) -> Result<(), PortalRefused> {
-        let running = self.running.lock().await;
-        running
-            .control()
-            .revoke(agent)
-            .map(drop)
-            .map_err(PortalRefused::of)
-    }
-
-    /// Publishes a release, its artifacts made up.
-    ///
-    /// # Errors
-    /// When the portal does not take the manifest.
-    pub async fn publish(
-        &self,
-        release: &ReleaseSpec,
-        now: Timestamp,
-    ) -> Result<(), PortalRefused> {
-        let payload = serde_json::to_vec(&manifest(release, now)).map_err(PortalRefused::of)?;
-        let running = self.running.lock().await;
-        running
-            .control()
-            .publish_release(&payload)
-            .map(drop)
-            .map_err(PortalRefused::of)
-    }
-
-    /// Forgets everything but addresses and keys. What it had counted still counts.
-    pub async fn reset(&self) {
-        let (counted, _) = self.running.lock().await.control().reset();
-        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
-        for line in counted.answers {
-            if let Some(endpoint) = line.endpoint {
-                let outcome = line.code.map_or(Outcome::Ok, Outcome::Problem);
-                earlier.received[endpoint] += line.count;
-                earlier.answered[endpoint][outcome] += line.count;
-            }
-        }
-    }
-
-    /// Ends as if its power were cut, and starts again, with what it knew or without.
-    ///
-    /// # Errors
-    /// When its address is gone.
-    pub async fn restart(&self, with_data: bool) -> Result<(), PortalRefused> {
-        let running = Arc::clone(&self.running);
-        let restart = async move { running.lock_owned().await.restart(with_data).await };
-        self.on_its_threads(restart).await
-    }
-
-    /// What it counted, over all of its lives.
-    pub async fn counters(&self) -> PortalCounters {
-        let mut counters = self.running.lock().await.counters();
-        counters.add(&self.earlier.lock().unwrap_or_else(PoisonError::into_inner));
-        counters
+        Ok((embedded, ready))
     }
 
     /// Its servers' tasks belong to its own runtime, not to the agents'.
@@ -271,9 +150,314 @@ impl Drop for Embedded {
 
 impl std::fmt::Debug for Embedded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Embedded")
-            .field("base_url", &self.base_url)
-            .finish_non_exhaustive()
+        f.debug_struct("Embedded").finish_non_exhaustive()
+    }
+}
+
+impl Worker for Embedded {
+    const NAME: &'static str = Part::Portal.thread_name();
+    type Setup = PortalSetup;
+    type Ready = PortalReady;
+    type Order = PortalOrder;
+
+    async fn begin(setup: PortalSetup) -> Result<(Self, PortalReady), String> {
+        usage::raise_files_limit();
+        Self::start(setup).await.map_err(|why| why.to_string())
+    }
+
+    async fn obey(&mut self, order: PortalOrder) -> serde_json::Result<String> {
+        order.done_by(self).await
+    }
+}
+
+orders! {
+    /// What a portal can be asked.
+    pub enum PortalOrder of Embedded {
+        MakeTokens,
+        SetDocuments,
+        PostOperations,
+        LookUpOperations,
+        Revoke,
+        Publish,
+        Reset,
+        Restart,
+        Count,
+        CpuTime,
+    }
+}
+
+/// Makes tokens for agents of a population, in their order.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MakeTokens {
+    /// The population's name.
+    population: String,
+    servers_per_cluster: u64,
+    agents: IndexRange,
+}
+
+impl MakeTokens {
+    /// Tokens for these agents of a population, whose first is also the first of its cluster.
+    pub fn of(population: &Population, agents: IndexRange) -> Self {
+        Self {
+            population: population.name.clone(),
+            servers_per_cluster: population.servers_per_cluster,
+            agents,
+        }
+    }
+
+    fn input(&self) -> Result<TokensInput, PortalRefused> {
+        let stem = stem(&self.population);
+        let whole = |number: u64| u32::try_from(number).map_err(PortalRefused::of);
+        Ok(TokensInput {
+            cluster_id: ClusterId::new(format!("clu_{stem}")).map_err(PortalRefused::of)?,
+            node_name: NodeName::new(&stem).map_err(PortalRefused::of)?,
+            server_id: None,
+            boot_image_sha256: None,
+            expires_in_seconds: None,
+            count: Some(whole(self.agents.count)?),
+            first: Some(whole(self.agents.first)?.saturating_add(1)),
+            servers_per_cluster: Some(whole(self.servers_per_cluster)?),
+        })
+    }
+}
+
+impl Ask<Embedded> for MakeTokens {
+    type Answer = Result<Vec<TokenLine>, PortalRefused>;
+
+    async fn done_by(self, portal: &mut Embedded) -> Self::Answer {
+        let input = self.input()?;
+        let running = portal.running.lock().await;
+        let (made, _) = running
+            .control()
+            .make_tokens(&input)
+            .map_err(PortalRefused::of)?;
+        Ok(made.tokens)
+    }
+}
+
+/// Sets the document of clusters. A cluster that the portal does not know is refused, as after a reset.
+#[derive(Serialize, Deserialize)]
+pub struct SetDocuments {
+    /// The clusters.
+    pub clusters: Vec<ClusterId>,
+    /// Their document, secrets in clear: the control API's body.
+    pub document: Value,
+}
+
+impl SetDocuments {
+    /// The document of a scenario, for these clusters.
+    pub fn of(document: &DocumentSpec, clusters: Vec<ClusterId>) -> Self {
+        let document = serde_json::to_value(document);
+        Self {
+            clusters,
+            document: document.expect("a document has string keys only"),
+        }
+    }
+}
+
+impl Ask<Embedded> for SetDocuments {
+    type Answer = Vec<Result<Generation, PortalRefused>>;
+
+    async fn done_by(self, portal: &mut Embedded) -> Self::Answer {
+        let running = portal.running.lock().await;
+        let control = running.control();
+        let set = |cluster: &ClusterId| {
+            let input = serde_json::from_value(self.document.clone()).map_err(PortalRefused::of)?;
+            let (set, _) = control
+                .set_desired(cluster, input)
+                .map_err(PortalRefused::of)?;
+            Ok(set.generation)
+        };
+        self.clusters.iter().map(set).collect()
+    }
+}
+
+/// Gives clusters operations. A cluster that the portal does not know is refused, as after a reset.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PostOperations(pub Vec<NewOperation>);
+
+/// An operation for a cluster.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct NewOperation {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// What is to be done.
+    pub kind: OperationKind,
+    /// The server that is to run it; without, the portal chooses.
+    pub target: Option<NodeName>,
+    /// Its parameters, secrets in clear.
+    pub params: Map<String, Value>,
+    /// Who agreed to it.
+    pub consent: Option<Consent>,
+}
+
+impl Ask<Embedded> for PostOperations {
+    type Answer = Vec<Result<OperationId, PortalRefused>>;
+
+    async fn done_by(self, portal: &mut Embedded) -> Self::Answer {
+        let running = portal.running.lock().await;
+        let control = running.control();
+        let post = |new: NewOperation| {
+            let input = OperationInput {
+                kind: new.kind,
+                target: new.target,
+                params: to_raw_value(&new.params)
+                    .map(Arc::from)
+                    .map_err(PortalRefused::of)?,
+                consent: new.consent,
+            };
+            let (posted, _) = control
+                .post_operation(&new.cluster, input)
+                .map_err(PortalRefused::of)?;
+            Ok(posted.id)
+        };
+        self.0.into_iter().map(post).collect()
+    }
+}
+
+/// Looks operations up; none for those that the portal has forgotten.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LookUpOperations(pub Vec<OperationId>);
+
+/// An operation as the portal has it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OperationSeen {
+    /// Its kind.
+    pub kind: OperationKind,
+    /// How it stands.
+    pub end: OperationEnd,
+    /// Events that say how it ended.
+    pub finals: u64,
+    /// Events that came again and were different.
+    pub different_repeats: u64,
+    /// What came of it.
+    pub result: Option<Value>,
+}
+
+impl Ask<Embedded> for LookUpOperations {
+    type Answer = Vec<Option<OperationSeen>>;
+
+    async fn done_by(self, portal: &mut Embedded) -> Self::Answer {
+        let running = portal.running.lock().await;
+        let control = running.control();
+        let look_up = |id: &OperationId| {
+            let view = control.operation(id).ok()?;
+            let finals = view.events.iter().filter(|event| is_final(event));
+            Some(OperationSeen {
+                end: end_of(view.state),
+                finals: finals.count() as u64,
+                different_repeats: view.different_repeats,
+                result: view
+                    .result
+                    .and_then(|result| serde_json::from_str(result.get()).ok()),
+                kind: view.kind,
+            })
+        };
+        self.0.iter().map(look_up).collect()
+    }
+}
+
+/// Revokes agents; answers why some were not.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Revoke(pub Vec<AgentId>);
+
+impl Ask<Embedded> for Revoke {
+    type Answer = Vec<PortalRefused>;
+
+    async fn done_by(self, portal: &mut Embedded) -> Self::Answer {
+        let running = portal.running.lock().await;
+        let control = running.control();
+        let refused = |agent| control.revoke(agent).err().map(PortalRefused::of);
+        self.0.iter().filter_map(refused).collect()
+    }
+}
+
+/// Publishes a release.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Publish {
+    /// The manifest, not yet signed.
+    pub manifest: Manifest,
+}
+
+impl Publish {
+    /// A release, its artifacts made up.
+    pub fn of(release: &ReleaseSpec, now: Timestamp) -> Self {
+        Self {
+            manifest: manifest(release, now),
+        }
+    }
+}
+
+impl Ask<Embedded> for Publish {
+    type Answer = Result<(), PortalRefused>;
+
+    async fn done_by(self, portal: &mut Embedded) -> Self::Answer {
+        let payload = serde_json::to_vec(&self.manifest).map_err(PortalRefused::of)?;
+        let running = portal.running.lock().await;
+        let published = running.control().publish_release(&payload);
+        published.map(drop).map_err(PortalRefused::of)
+    }
+}
+
+/// Forgets everything but addresses and keys. What it had counted still counts.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Reset;
+
+impl Ask<Embedded> for Reset {
+    type Answer = ();
+
+    async fn done_by(self, portal: &mut Embedded) {
+        let (counted, _) = portal.running.lock().await.control().reset();
+        for line in counted.answers {
+            if let Some(endpoint) = line.endpoint {
+                let outcome = line.code.map_or(Outcome::Ok, Outcome::Problem);
+                portal.earlier.received[endpoint] += line.count;
+                portal.earlier.answered[endpoint][outcome] += line.count;
+            }
+        }
+    }
+}
+
+/// Ends as if its power were cut, and starts again. Fails when its address is gone.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Restart {
+    /// Whether it still knows what it knew.
+    pub with_data: bool,
+}
+
+impl Ask<Embedded> for Restart {
+    type Answer = Result<(), PortalRefused>;
+
+    async fn done_by(self, portal: &mut Embedded) -> Self::Answer {
+        let running = Arc::clone(&portal.running);
+        let restart = async move { running.lock_owned().await.restart(self.with_data).await };
+        portal.on_its_threads(restart).await
+    }
+}
+
+/// What it counted, over all of its lives.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Count;
+
+impl Ask<Embedded> for Count {
+    type Answer = PortalCounters;
+
+    async fn done_by(self, portal: &mut Embedded) -> PortalCounters {
+        let mut counters = portal.running.lock().await.counters();
+        counters.add(&portal.earlier);
+        counters
+    }
+}
+
+/// Processor time that its threads have taken, in microseconds.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct CpuTime;
+
+impl Ask<Embedded> for CpuTime {
+    type Answer = u64;
+
+    async fn done_by(self, _: &mut Embedded) -> u64 {
+        usage::cpu_us(Part::Portal)
     }
 }
 
@@ -291,7 +475,7 @@ fn stem(name: &str) -> String {
 }
 
 /// How an operation stands at the portal, as a result says it.
-pub(crate) fn end_of(status: OperationStatus) -> OperationEnd {
+fn end_of(status: OperationStatus) -> OperationEnd {
     match status {
         OperationStatus::Queued | OperationStatus::HandedOut | OperationStatus::Running => {
             OperationEnd::Unfinished
@@ -304,7 +488,7 @@ pub(crate) fn end_of(status: OperationStatus) -> OperationEnd {
 }
 
 /// Whether an event is the last one of its operation: it is of no step, and it says how it ended.
-pub(crate) fn is_final(event: &OperationEvent) -> bool {
+fn is_final(event: &OperationEvent) -> bool {
     event.step.is_none() && event.state != EventState::Started
 }
 

@@ -245,7 +245,7 @@ fn body_of(url: &str, bytes_max: usize) -> Result<String, Unusable> {
 ///
 /// # Errors
 /// When the file cannot be read, or holds something else.
-pub fn read_release_keys(path: &Path) -> Result<ReleaseKeys, Unusable> {
+pub fn read_release_keys(path: &Path) -> Result<Vec<SigningPublicKey>, Unusable> {
     let unusable = |why: String| Unusable {
         source_of: path.display().to_string(),
         why,
@@ -283,7 +283,10 @@ pub fn read_release_keys(path: &Path) -> Result<ReleaseKeys, Unusable> {
             "it holds no key: expected one or two public keys in base64".to_owned(),
         ));
     }
-    ReleaseKeys::new(keys).map_err(|why| unusable(why.to_string()))
+    let public = keys.iter().map(VerifyingKey::public).collect();
+    // An agent has so many and no more.
+    ReleaseKeys::new(keys).map_err(|why| unusable(why.to_string()))?;
+    Ok(public)
 }
 
 #[cfg(test)]
@@ -399,7 +402,7 @@ mod tests {
             let file = folder.path().join("keys");
             std::fs::write(&file, text).unwrap();
             read_release_keys(&file)
-                .map(|keys| keys.ids().count())
+                .map(|keys| keys.len())
                 .map_err(|e| e.to_string())
         };
         assert_eq!(check(&format!("# ours\n{}\n", key(1))), Ok(1));

@@ -7,8 +7,11 @@
 //!
 //! | Module | What it is |
 //! |---|---|
-//! | [`run`] | one run from its preflight to its result |
-//! | [`preflight`], [`usage`] | what it needs of its machine, and what it took |
+//! | [`run`] | one run from its preflight to its start |
+//! | `course` | the run under way: the time line, a look each second, the sum at the end |
+//! | [`shard`] | the agents of a part of the fleet |
+//! | [`worker`] | a shard or a portal, in this process or in one of its own |
+//! | [`preflight`], [`usage`], `headroom` | what it needs of its machine, what it takes, how near it came to the limits |
 //! | [`embedded`], [`foreign`] | the portal that it starts itself; tokens and keys for another one |
 //! | [`identities`] | agents that outlive a run, in a folder |
 //! | [`population`] | who the agents are: everything that comes from seed and index |
@@ -16,13 +19,17 @@
 //! | [`tally`], [`complaint`] | what is counted meanwhile; what agents complained of |
 
 pub mod complaint;
+mod course;
 pub mod embedded;
 pub mod foreign;
+mod headroom;
 pub mod identities;
 pub mod live;
 pub mod node;
 pub mod population;
 pub mod preflight;
 pub mod run;
+pub mod shard;
 pub mod tally;
 pub mod usage;
+pub mod worker;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use portal_core::control::TokenLine;
 use protocol::hash::Sha256Hex;
 use protocol::id::{ClusterId, EnrollmentToken, NodeName, ServerId};
+use record::result::IndexRange;
 use scenario::Population;
 
 use crate::identities::Kept;
@@ -146,6 +147,29 @@ impl Member {
     }
 }
 
+/// The agents of part `part` of `parts` of a fleet, by population: its clusters, in the order of the scenario, are split
+/// evenly, and none of them is.
+pub fn split(populations: &[Population], part: u64, parts: u64) -> Vec<IndexRange> {
+    let all: u64 = populations.iter().map(Population::clusters).sum();
+    let border = |part: u64| all * part / parts.max(1);
+    let mut before = 0;
+    let mut ranges = Vec::new();
+    for population in populations {
+        let clusters = population.clusters();
+        let index = |border: u64| {
+            let cluster = border.saturating_sub(before).min(clusters);
+            (cluster * population.servers_per_cluster).min(population.count)
+        };
+        let (first, end) = (index(border(part)), index(border(part + 1)));
+        ranges.push(IndexRange {
+            first,
+            count: end - first,
+        });
+        before += clusters;
+    }
+    ranges
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -216,6 +240,43 @@ mod tests {
                 (60..140).contains(&count),
                 "{count} of 1000 in [{low}, +0.1)"
             );
+        }
+    }
+
+    // Whole clusters, each agent once, and no part larger than another by more than a cluster.
+    #[test]
+    fn parts_of_a_fleet_are_whole_clusters_and_all_of_it() {
+        let text = "name = \"s\"\nduration = \"2s\"\n[[population]]\nname = \"a\"\ncount = 7\nservers_per_cluster = 3\n\
+                    [[population]]\nname = \"b\"\ncount = 8\n[[expect]]\nenrolled = { exactly = \"all\" }\n";
+        let populations = scenario::Scenario::parse("s.toml", text)
+            .unwrap()
+            .populations;
+        let shown = |part, parts| {
+            let ranges = split(&populations, part, parts);
+            ranges
+                .iter()
+                .map(|r| (r.first, r.count))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(shown(0, 1), [(0, 7), (0, 8)]);
+        assert_eq!(shown(0, 2), [(0, 7), (0, 2)]);
+        assert_eq!(shown(1, 2), [(7, 0), (2, 6)]);
+        for parts in 1..=11 {
+            let mut next = [0, 0];
+            for part in 0..parts {
+                let ranges = split(&populations, part, parts);
+                let clusters: u64 = populations
+                    .iter()
+                    .zip(&ranges)
+                    .map(|(population, range)| range.count.div_ceil(population.servers_per_cluster))
+                    .sum();
+                assert!(clusters.abs_diff(11 / parts) <= 1, "{parts}: {clusters}");
+                for (next, range) in next.iter_mut().zip(ranges) {
+                    assert_eq!(range.first, *next);
+                    *next = range.end();
+                }
+            }
+            assert_eq!(next, [7, 8], "{parts}");
         }
     }
 }

@@ -98,6 +98,21 @@ impl Tally {
         }
     }
 
+    /// A copy without the requests of this second and without the referees, which are larger than all the rest.
+    pub fn without_referees(&self) -> Self {
+        Self {
+            recorder: self.recorder.clone(),
+            recent: Recent::default(),
+            fleet: self.fleet.clone(),
+            gauges: self.gauges.clone(),
+            operations: self.operations.clone(),
+            complaints: self.complaints.clone(),
+            referees: Referees::new(Context::of_nobody()),
+            standings: self.standings.clone(),
+            window: self.window,
+        }
+    }
+
     /// Takes in a member that has not begun; answers its place here.
     pub fn admit(&mut self, interval: Micros, begins: Micros) -> usize {
         self.gauges[Gauge::Waiting] += 1;

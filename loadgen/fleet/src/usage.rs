@@ -8,6 +8,7 @@ use std::fs;
 use record::result::HostInfo;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 /// The names that threads of each part of this process begin with: the kernel keeps 15 characters of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +64,26 @@ pub fn process_cpu_us() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0) / 1_000
+}
+
+/// What a process takes at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Process {
+    /// Processor time so far, in microseconds.
+    pub cpu_us: u64,
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// Open files, where they were counted: of thousands that takes a while.
+    pub files: Option<u64>,
+}
+
+/// What this process takes now.
+pub fn process(count_files: bool) -> Process {
+    Process {
+        cpu_us: process_cpu_us(),
+        rss_bytes: rss_bytes(),
+        files: count_files.then(open_files),
+    }
 }
 
 /// Resident memory of this process, now.

@@ -73,6 +73,16 @@ pub struct Context {
     pub canaries: Arc<[String]>,
 }
 
+impl Context {
+    /// A run without agents.
+    pub fn of_nobody() -> Self {
+        Self {
+            release_keys: Arc::new(ReleaseKeys::none()),
+            canaries: Arc::from([]),
+        }
+    }
+}
+
 /// The referees of a part of a fleet.
 #[derive(Debug, Clone)]
 pub struct Referees {

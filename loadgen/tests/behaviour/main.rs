@@ -14,6 +14,7 @@
 //! | [`ends`] | Ctrl-C, once and twice, before and while it runs |
 //! | [`output`] | stdout, stderr, colours, `result.json` |
 //! | [`screen`] | the live screen: the terminal before and after, the report, hang-ups |
+//! | [`shards`] | a fleet in several processes: the same fleet, and one that loses a part |
 //! | [`program`], [`portal`] | the program in a folder of its own; a portal and what stands before it |
 
 #![expect(
@@ -31,3 +32,4 @@ mod output;
 mod portal;
 mod program;
 mod screen;
+mod shards;

@@ -9,12 +9,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use fleet::embedded::Embedded;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use fleet::embedded::{Embedded, MakeTokens, PortalSetup, SetDocuments};
 use fleet::foreign::TokenSource;
 use fleet::run::ForeignPortal;
 use fleet::usage::raise_files_limit;
-use protocol::id::ClusterId;
+use fleet::worker::Hand;
+use record::result::IndexRange;
 use scenario::{Arrival, Scenario, Stage};
 use serde_json::json;
 
@@ -102,9 +103,19 @@ pub(crate) fn portal(folder: &Path) -> Result<()> {
     };
     let document = scenario.portal.document.as_ref().context("a document")?;
     raise_files_limit();
-    let portal = Embedded::start(&scenario.portal, scenario.seed)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-    let tokens = runtime.block_on(portal.tokens(population))?;
+    let setup = PortalSetup::of(&scenario.portal, scenario.seed, 0);
+    let (mut portal, ready) = runtime
+        .block_on(Hand::<Embedded>::here(setup))
+        .map_err(|why| anyhow!(why))?;
+    let all = IndexRange {
+        first: 0,
+        count: population.count,
+    };
+    let tokens = runtime.block_on(portal.ask(MakeTokens::of(population, all)))??;
+    let clusters = tokens.iter().map(|token| token.cluster_id.clone());
+    let set = runtime.block_on(portal.ask(SetDocuments::of(document, clusters.collect())))?;
+    set.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut lines = String::new();
     for token in &tokens {
         let line = json!({
@@ -112,18 +123,16 @@ pub(crate) fn portal(folder: &Path) -> Result<()> {
             "server_id": token.server_id, "boot_image_sha256": token.boot_image_sha256,
         });
         lines.push_str(&format!("{line}\n"));
-        let cluster: &ClusterId = &token.cluster_id;
-        runtime.block_on(portal.set_document(cluster, document))?;
     }
-    let keys: String = portal
-        .release_keys()
+    let keys: String = ready
+        .release_keys
         .iter()
         .map(|key| format!("{key}\n"))
         .collect();
     fs::write(folder.join(TOKENS), lines)?;
-    fs::write(folder.join(CA), portal.ca_pem())?;
+    fs::write(folder.join(CA), ready.ca_pem)?;
     fs::write(folder.join(RELEASE_KEYS), keys)?;
-    let about = json!({"url": portal.base_url(), "process": std::process::id().to_string()});
+    let about = json!({"url": ready.base_url, "process": std::process::id().to_string()});
     fs::write(folder.join(PORTAL), about.to_string())?;
     drop((tokens, scenario));
     writeln!(io::stdout(), "ready")?;

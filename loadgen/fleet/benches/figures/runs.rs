@@ -73,6 +73,7 @@ pub(crate) fn run(
         reach_within: std::time::Duration::from_secs(10),
         versions: [].into(),
         commit: None,
+        shards: None,
     };
     let run = prepare(scenario, options).and_then(|prepared| prepared.start());
     let run = run.map_err(|not_started| match not_started {
