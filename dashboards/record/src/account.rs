@@ -125,6 +125,14 @@ pub enum AccountError {
     },
 }
 
+impl FromIterator<(Endpoint, Line)> for Account {
+    fn from_iter<I: IntoIterator<Item = (Endpoint, Line)>>(lines: I) -> Self {
+        Account {
+            lines: lines.into_iter().collect(),
+        }
+    }
+}
+
 impl Account {
     /// Counts a request as due.
     pub fn planned(&mut self, endpoint: Endpoint) {

@@ -12,6 +12,7 @@
 //! | [`histogram`] | one distribution of durations |
 //! | [`samples`] | durations per endpoint and outcome, in fixed memory |
 //! | [`series`] | the run by the second |
+//! | [`latencies`] | what calls took, by the second, as exactly as a curve needs it |
 //! | [`account`] | nothing is lost: planned, started and ended add up, and agree with the portal's counters |
 //! | [`recorder`] | the three above behind one face, so that they cannot disagree |
 //! | [`fleet`] | what the fleet as a whole went through |
@@ -20,6 +21,7 @@
 //! | [`judgement`] | one expectation, judged |
 //! | [`verdict`] | one word and one exit code for it all |
 //! | [`snapshot`] | what a live screen or a progress line shows |
+//! | [`replay`] | a finished run as the snapshots of its seconds |
 //! | [`catalogue`] | the metrics, each named once |
 //! | [`label`] | closed sets of labels, and tables over them |
 //! | [`micros`] | the unit of time in all of it |
@@ -31,9 +33,11 @@ pub mod fleet;
 pub mod histogram;
 pub mod judgement;
 pub mod label;
+pub mod latencies;
 pub mod micros;
 pub mod outcome;
 pub mod recorder;
+pub mod replay;
 pub mod result;
 pub mod samples;
 pub mod series;

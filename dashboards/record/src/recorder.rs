@@ -55,8 +55,7 @@ impl Recorder {
     /// A request that was started has ended.
     pub fn ended(&mut self, sample: &Sample) {
         self.account.ended(sample.endpoint, sample.outcome);
-        self.series
-            .done(sample.endpoint, sample.outcome, sample.ended);
+        self.series.ended(sample);
         if self.window.holds(sample.intended) {
             self.samples.record(sample);
         }
@@ -83,7 +82,6 @@ mod tests {
     use crate::label::ByLabel;
     use crate::outcome::Outcome;
     use crate::samples::tests::any_sample;
-    use crate::series::Fate;
 
     fn window() -> Window {
         Window {
@@ -115,7 +113,7 @@ mod tests {
         }
         assert_eq!(recorder.account.total().started, 4);
         assert_eq!(recorder.samples.count(Endpoint::Sync, Outcome::Ok), 2);
-        assert_eq!(recorder.series.done_in(10, Endpoint::Sync, Fate::Ok), 1);
+        assert_eq!(recorder.series.ended_in(10, Endpoint::Sync, Outcome::Ok), 1);
     }
 
     proptest! {
@@ -137,15 +135,10 @@ mod tests {
             prop_assert_eq!(&one, &whole);
             prop_assert_eq!(whole.account.check(), []);
 
-            let series = &whole.series;
-            let done: u64 = (0..series.len())
-                .flat_map(|bucket| {
-                    let fates = move |endpoint| Fate::ALL.iter().map(move |f| (endpoint, *f));
-                    Endpoint::ALL.iter().flat_map(move |e| fates(*e))
-                        .map(move |(e, fate)| series.done_in(bucket, e, fate))
-                })
-                .sum();
-            prop_assert_eq!(done, rows.len() as u64);
+            // Told bucket by bucket, the series comes to the account.
+            let mut by_second = Account::default();
+            (0..whole.series.len()).for_each(|bucket| by_second.add(&whole.series.account_in(bucket)));
+            prop_assert_eq!(&by_second, &whole.account);
 
             let mut judged: ByLabel<Endpoint, u64> = ByLabel::default();
             whole.samples.cells().for_each(|(endpoint, _, cell)| judged[endpoint] += cell.count);

@@ -494,7 +494,7 @@ fn merged_referees(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
     use protocol::endpoint::Endpoint;
@@ -513,7 +513,7 @@ mod tests {
     };
 
     /// A part of a run of 1,000 agents: those from `first` on, with these requests.
-    fn part(first: u64, count: u64, samples: &[Sample]) -> RunResult {
+    pub(crate) fn part(first: u64, count: u64, samples: &[Sample]) -> RunResult {
         let run = RunInfo {
             scenario: "steady".to_owned(),
             scenario_toml: "name = \"steady\"".to_owned(),

@@ -12,31 +12,18 @@ use serde::{Deserialize, Serialize};
 
 use protocol::endpoint::Endpoint;
 
+use crate::account::{Account, Line};
 use crate::label::{ByLabel, labels};
+use crate::latencies::Latencies;
 use crate::micros::Micros;
-use crate::outcome::{Class, Outcome};
+use crate::outcome::Outcome;
+use crate::samples::Sample;
 
 /// How many buckets are kept before their width doubles.
 pub const BUCKETS_MAX: usize = 7_200;
 
 labels! {
-    /// How a request ended, as coarsely as a second is told.
-    pub enum Fate as "fate" {
-        /// With what was asked for.
-        Ok = "ok",
-        /// With an answer that was something else.
-        Refused = "refused",
-        /// Without a connection, or it broke.
-        Transport = "transport",
-        /// With nobody waiting any longer.
-        TimedOut = "timed_out",
-        /// With the run.
-        Aborted = "aborted",
-    }
-}
-
-labels! {
-    /// What the fleet is at a moment: each agent is in exactly one of the first seven.
+    /// What the fleet is at a moment: each agent is in exactly one of [`Gauge::STATES`].
     pub enum Gauge as "gauge" {
         /// Not started yet.
         Waiting = "waiting",
@@ -60,19 +47,8 @@ labels! {
         Operating = "operating",
         /// Agents that have applied the newest document.
         Converged = "converged",
-    }
-}
-
-impl Fate {
-    /// The fate of an outcome.
-    pub const fn of(outcome: Outcome) -> Fate {
-        match outcome.class() {
-            Class::Answered if outcome.is_success() => Fate::Ok,
-            Class::Answered => Fate::Refused,
-            Class::Transport => Fate::Transport,
-            Class::TimedOut => Fate::TimedOut,
-            Class::Aborted => Fate::Aborted,
-        }
+        /// Agents that hold an identity.
+        Enrolled = "enrolled",
     }
 }
 
@@ -87,10 +63,14 @@ pub struct Series {
     planned: ByLabel<Endpoint, Column>,
     /// Requests by the second in which they were started.
     started: ByLabel<Endpoint, Column>,
-    /// Requests by the second in which they ended, and how.
-    done: ByLabel<Endpoint, ByLabel<Fate, Column>>,
+    /// Requests by the second in which they ended, and how. Empty in files of versions that did not keep it.
+    #[serde(default)]
+    ended: ByLabel<Endpoint, ByLabel<Outcome, Column>>,
     /// Readings of each gauge, one a second, added up over the bucket and over the shards.
     gauges: ByLabel<Gauge, Column>,
+    /// What calls took, by the second. Empty in files of versions that did not keep it.
+    #[serde(default)]
+    latencies: Latencies,
 }
 
 /// One column. Buckets behind its end are zero.
@@ -98,21 +78,22 @@ pub struct Series {
 #[serde(transparent)]
 struct Column(Vec<u64>);
 
-/// The width of a bucket, kept a power of two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The width of a bucket in seconds, kept a power of two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u64", into = "u64")]
-struct Width(u64);
+pub(crate) struct Width(u64);
 
 impl Series {
     /// An empty one, in buckets of one second.
     pub fn new() -> Self {
         Series {
-            width_seconds: Width(1),
+            width_seconds: Width::default(),
             len: 0,
             planned: ByLabel::default(),
             started: ByLabel::default(),
-            done: ByLabel::default(),
+            ended: ByLabel::default(),
             gauges: ByLabel::default(),
+            latencies: Latencies::default(),
         }
     }
 
@@ -128,10 +109,11 @@ impl Series {
         self.started[endpoint].add_at(bucket, 1);
     }
 
-    /// Counts a request as ended at `at`.
-    pub fn done(&mut self, endpoint: Endpoint, outcome: Outcome, at: Micros) {
-        let bucket = self.bucket(at);
-        self.done[endpoint][Fate::of(outcome)].add_at(bucket, 1);
+    /// Counts a request as ended, and what it took.
+    pub fn ended(&mut self, sample: &Sample) {
+        let bucket = self.bucket(sample.ended);
+        self.ended[sample.endpoint][sample.outcome].add_at(bucket, 1);
+        self.latencies.record(sample);
     }
 
     /// Takes this second's reading of a gauge. One reading a second and shard: two would count as twice as many.
@@ -143,10 +125,10 @@ impl Series {
     /// Adds what the other one counted, exactly. The result is as coarse as the coarser of the two.
     pub fn add(&mut self, other: &Series) {
         let mut other = other.clone();
-        while self.width_seconds.0 < other.width_seconds.0 {
+        while self.width_seconds < other.width_seconds {
             self.widen();
         }
-        while other.width_seconds.0 < self.width_seconds.0 {
+        while other.width_seconds < self.width_seconds {
             other.widen();
         }
         self.len = self.len.max(other.len);
@@ -154,6 +136,7 @@ impl Series {
         for (mine, theirs) in self.columns_mut().zip(theirs) {
             mine.add(theirs);
         }
+        self.latencies.add(&other.latencies);
     }
 
     /// How many seconds one bucket spans.
@@ -187,8 +170,37 @@ impl Series {
     }
 
     /// Requests that ended so in a bucket.
-    pub fn done_in(&self, bucket: usize, endpoint: Endpoint, fate: Fate) -> u64 {
-        self.done[endpoint][fate].at(bucket)
+    pub fn ended_in(&self, bucket: usize, endpoint: Endpoint, outcome: Outcome) -> u64 {
+        self.ended[endpoint][outcome].at(bucket)
+    }
+
+    /// What happened to requests in a bucket, but for those that were dropped: when that was is not kept.
+    pub fn account_in(&self, bucket: usize) -> Account {
+        let line = |endpoint: Endpoint| Line {
+            planned: self.planned_in(bucket, endpoint),
+            started: self.started_in(bucket, endpoint),
+            dropped: 0,
+            ended: self.ended[endpoint]
+                .iter()
+                .map(|(outcome, column)| (outcome, column.at(bucket)))
+                .collect(),
+        };
+        Endpoint::ALL
+            .iter()
+            .map(|endpoint| (*endpoint, line(*endpoint)))
+            .collect()
+    }
+
+    /// Whether it is known when requests ended: whatever was started has ended at the latest with the run.
+    pub fn knows_ends(&self) -> bool {
+        let is_used = |column: &Column| !column.0.is_empty();
+        let mut ended = self.ended.values().flat_map(ByLabel::values);
+        ended.any(is_used) || !self.started.values().any(is_used)
+    }
+
+    /// What calls took.
+    pub fn latencies(&self) -> &Latencies {
+        &self.latencies
     }
 
     /// A gauge over a bucket: the mean of its readings, all shards together.
@@ -203,9 +215,8 @@ impl Series {
 
     /// The bucket of a moment, made to exist.
     fn bucket(&mut self, at: Micros) -> usize {
-        let second = at.0 / 1_000_000;
         loop {
-            let bucket = (second / self.width_seconds.0) as usize;
+            let bucket = self.width_seconds.bucket_of(at);
             if bucket < BUCKETS_MAX {
                 self.len = self.len.max(bucket + 1);
                 return bucket;
@@ -215,30 +226,43 @@ impl Series {
     }
 
     fn widen(&mut self) {
-        self.width_seconds.0 *= 2;
+        self.width_seconds.double();
         self.len = self.len.div_ceil(2);
         self.columns_mut().for_each(Column::halve);
     }
 
     fn columns(&self) -> impl Iterator<Item = &Column> {
-        let done = self.done.values().flat_map(ByLabel::values);
+        let ended = self.ended.values().flat_map(ByLabel::values);
         self.planned
             .values()
             .chain(self.started.values())
-            .chain(done)
+            .chain(ended)
             .chain(self.gauges.values())
     }
 
     fn columns_mut(&mut self) -> impl Iterator<Item = &mut Column> {
-        let done = self
-            .done
+        let ended = self
+            .ended
             .iter_mut()
-            .flat_map(|(_, fates)| fates.iter_mut().map(|(_, column)| column));
+            .flat_map(|(_, outcomes)| outcomes.iter_mut().map(|(_, column)| column));
         let planned = self.planned.iter_mut().map(|(_, column)| column);
         let started = self.started.iter_mut().map(|(_, column)| column);
         let gauges = self.gauges.iter_mut().map(|(_, column)| column);
-        planned.chain(started).chain(done).chain(gauges)
+        planned.chain(started).chain(ended).chain(gauges)
     }
+}
+
+impl Gauge {
+    /// Where an agent can be: in exactly one of these.
+    pub const STATES: [Gauge; 7] = [
+        Gauge::Waiting,
+        Gauge::Enrolling,
+        Gauge::Healthy,
+        Gauge::BackingOff,
+        Gauge::ToldToWait,
+        Gauge::Idle,
+        Gauge::Down,
+    ];
 }
 
 impl Default for Series {
@@ -284,6 +308,28 @@ impl fmt::Debug for Column {
     }
 }
 
+impl Width {
+    /// In seconds.
+    pub(crate) const fn seconds(self) -> u64 {
+        self.0
+    }
+
+    /// The bucket that a moment falls into.
+    pub(crate) const fn bucket_of(self, at: Micros) -> usize {
+        (at.0 / 1_000_000 >> self.0.trailing_zeros()) as usize
+    }
+
+    pub(crate) const fn double(&mut self) {
+        self.0 *= 2;
+    }
+}
+
+impl Default for Width {
+    fn default() -> Self {
+        Width(1)
+    }
+}
+
 impl TryFrom<u64> for Width {
     type Error = String;
 
@@ -323,20 +369,49 @@ mod tests {
         Micros::from_seconds(s)
     }
 
+    fn ended(endpoint: Endpoint, outcome: Outcome, at: Micros) -> Sample {
+        Sample {
+            endpoint,
+            outcome,
+            intended: at,
+            started: at,
+            first_byte_out: None,
+            ended: at,
+            connect: None,
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_say_when_requests_ended_is_known_for_it() {
+        let mut series = Series::new();
+        assert!(series.knows_ends());
+        series.started(Endpoint::Sync, seconds(1));
+        assert!(!series.knows_ends());
+        let mut file = serde_json::to_value(&series).unwrap();
+        file.as_object_mut().unwrap().remove("latencies");
+        file.as_object_mut().unwrap().remove("ended");
+        // What versions before this one wrote in its place.
+        file["done"] = serde_json::json!({ "sync": { "refused": [0, 1] } });
+        let old: Series = serde_json::from_value(file).unwrap();
+        assert_eq!(old, series);
+        series.ended(&ended(Endpoint::Sync, Outcome::Aborted, seconds(2)));
+        assert!(series.knows_ends());
+    }
+
     #[test]
     fn a_second_is_told_by_what_fell_into_it() {
         let mut series = Series::new();
         series.planned(Endpoint::Sync, Micros(999_999));
         series.started(Endpoint::Sync, seconds(1));
-        series.done(Endpoint::Sync, Outcome::Ok, seconds(1));
-        series.done(Endpoint::Sync, Outcome::BrokenAnswer, seconds(2));
+        series.ended(&ended(Endpoint::Sync, Outcome::Ok, seconds(1)));
+        series.ended(&ended(Endpoint::Sync, Outcome::BrokenAnswer, seconds(2)));
         series.gauge(Gauge::Connected, seconds(2), 7);
         assert_eq!(series.len(), 3);
         assert_eq!(series.planned_in(0, Endpoint::Sync), 1);
         assert_eq!(series.started_in(1, Endpoint::Sync), 1);
         assert_eq!(series.all_started_in(1), 1);
-        assert_eq!(series.done_in(1, Endpoint::Sync, Fate::Ok), 1);
-        assert_eq!(series.done_in(2, Endpoint::Sync, Fate::Refused), 1);
+        assert_eq!(series.ended_in(1, Endpoint::Sync, Outcome::Ok), 1);
+        assert_eq!(series.ended_in(2, Endpoint::Sync, Outcome::BrokenAnswer), 1);
         assert_eq!(series.gauge_in(2, Gauge::Connected), 7.0);
         assert_eq!(series.gauge_in(9, Gauge::Connected), 0.0);
     }
@@ -380,8 +455,8 @@ mod tests {
         match kind {
             0 => series.planned(Endpoint::Sync, at),
             1 => series.started(Endpoint::Enroll, at),
-            2 => series.done(Endpoint::Sync, Outcome::Ok, at),
-            3 => series.done(Endpoint::Events, Outcome::TimedOutAnswer, at),
+            2 => series.ended(&ended(Endpoint::Sync, Outcome::Ok, at)),
+            3 => series.ended(&ended(Endpoint::Events, Outcome::TimedOutAnswer, at)),
             _ => series.gauge(Gauge::BackingOff, at, 3),
         }
     }

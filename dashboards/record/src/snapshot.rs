@@ -31,8 +31,6 @@ pub struct Snapshot {
     pub duration: Micros,
     /// Agents in the scenario.
     pub agents: u64,
-    /// Agents that hold an identity.
-    pub enrolled: u64,
     /// What the fleet is right now.
     pub gauges: ByLabel<Gauge, u64>,
     /// Where every request went so far.
@@ -43,10 +41,22 @@ pub struct Snapshot {
     pub lateness: Option<Percentiles>,
     /// How long ago agents synced last, looked at every few seconds; none while nobody has.
     pub last_sync: Option<LastSync>,
-    /// What the generator takes of its machine.
-    pub generator: GeneratorNow,
+    /// What the generator takes of its machine; none where nobody knows it any more.
+    pub generator: Option<GeneratorNow>,
     /// What is expected, as it stands so far.
     pub judgements: Vec<Judgement>,
+    /// How it ended; none while it goes on.
+    #[serde(default)]
+    pub end: Option<End>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The word for it all.
+    pub verdict: Verdict,
+    /// Why, in one line.
+    pub reason: String,
 }
 
 /// The last second of one endpoint.
@@ -56,8 +66,8 @@ pub struct Rate {
     pub planned: u64,
     /// Requests that were started.
     pub started: u64,
-    /// Requests that got what they asked for.
-    pub successes: u64,
+    /// Requests that got what they asked for; none where nobody knows it any more.
+    pub successes: Option<u64>,
     /// Intended → last byte of those; none without any.
     pub response: Option<Percentiles>,
     /// First byte out → last byte of those; none without any.
@@ -170,7 +180,7 @@ impl Recent {
             rates[endpoint] = Rate {
                 planned: std::mem::take(&mut recent.planned),
                 started: std::mem::take(&mut recent.started),
-                successes: std::mem::take(&mut recent.successes),
+                successes: Some(std::mem::take(&mut recent.successes)),
                 response: recent.response.take(),
                 service: recent.service.take(),
             };
@@ -282,7 +292,7 @@ pub fn progress_line(snapshot: &Snapshot) -> String {
         "{:.0}s/{:.0}s {}/{} enrolled",
         snapshot.at.as_seconds().floor(),
         snapshot.duration.as_seconds(),
-        grouped(snapshot.enrolled),
+        grouped(snapshot.gauges[Gauge::Enrolled]),
         grouped(snapshot.agents),
     );
     for (gauge, word) in [
@@ -305,14 +315,20 @@ pub fn progress_line(snapshot: &Snapshot) -> String {
     fitted(parts)
 }
 
+/// What got what it asked for, all together; none where that is known of nobody.
+pub fn successes<'a>(rates: impl Iterator<Item = &'a Rate>) -> Option<u64> {
+    rates
+        .filter_map(|rate| rate.successes)
+        .reduce(u64::saturating_add)
+}
+
 /// What was done in the last second, and how long syncs took.
 fn rates(snapshot: &Snapshot) -> String {
-    let successes: u64 = snapshot
-        .last_second
-        .values()
-        .map(|rate| rate.successes)
-        .sum();
-    let mut text = format!("{}/s", grouped(successes));
+    let rates = snapshot.last_second.values();
+    let mut text = match successes(rates) {
+        Some(successes) => format!("{}/s", grouped(successes)),
+        None => "-/s".to_owned(),
+    };
     if let Some(sync) = snapshot.last_second[Endpoint::Sync].response {
         let _ = write!(text, " sync p50 {} p99 {}", sync.p50, sync.p99);
     }
@@ -397,9 +413,9 @@ mod tests {
             at: Micros(30_700_000),
             duration: Micros::from_seconds(120),
             agents: 1_000,
-            enrolled: 998,
             ..Snapshot::default()
         };
+        snapshot.gauges[Gauge::Enrolled] = 998;
         snapshot.gauges[Gauge::BackingOff] = 2;
         for (outcome, count) in [
             (Outcome::Ok, 1_930),
@@ -431,7 +447,7 @@ mod tests {
         );
         assert_eq!(
             progress_line(&Snapshot::default()),
-            "0s/0s 0/0 enrolled | 0/s | ok 0"
+            "0s/0s 0/0 enrolled | -/s | ok 0"
         );
         let short = Snapshot {
             account: Account::default(),
@@ -449,7 +465,6 @@ mod tests {
     fn a_progress_line_is_plain_and_short_however_large_the_fleet() {
         let mut huge = snapshot();
         huge.agents = u64::MAX;
-        huge.enrolled = u64::MAX;
         huge.at = Micros(u64::MAX);
         for gauge in Gauge::ALL {
             huge.gauges[*gauge] = u64::MAX;
@@ -518,9 +533,13 @@ mod tests {
         sum.add(&sent(&recent));
         let (rates, lateness) = sum.take();
         let sync = rates[Endpoint::Sync];
-        assert_eq!((sync.planned, sync.started, sync.successes), (2, 2, 0));
+        assert_eq!(
+            (sync.planned, sync.started, sync.successes),
+            (2, 2, Some(0))
+        );
         assert_eq!(sync.response, None);
         assert!(lateness.is_some());
-        assert_eq!(sum.take(), (ByLabel::default(), None));
+        assert_eq!(sum.take().1, None);
+        assert_eq!(sum.take().0[Endpoint::Sync].successes, Some(0));
     }
 }

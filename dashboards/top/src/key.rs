@@ -18,6 +18,14 @@ pub enum Key {
     Up,
     /// Arrow down.
     Down,
+    /// Arrow left.
+    Left,
+    /// Arrow right.
+    Right,
+    /// Home.
+    Home,
+    /// End.
+    End,
     /// Page up.
     PageUp,
     /// Page down.
@@ -25,12 +33,22 @@ pub enum Key {
 }
 
 /// Sequences of more than one byte.
-const SEQUENCES: [(&[u8], Key); 7] = [
+const SEQUENCES: [(&[u8], Key); 17] = [
     (b"\x1b[Z", Key::BackTab),
     (b"\x1b[A", Key::Up),
     (b"\x1b[B", Key::Down),
     (b"\x1bOA", Key::Up),
     (b"\x1bOB", Key::Down),
+    (b"\x1b[C", Key::Right),
+    (b"\x1b[D", Key::Left),
+    (b"\x1bOC", Key::Right),
+    (b"\x1bOD", Key::Left),
+    (b"\x1b[H", Key::Home),
+    (b"\x1b[F", Key::End),
+    (b"\x1bOH", Key::Home),
+    (b"\x1bOF", Key::End),
+    (b"\x1b[1~", Key::Home),
+    (b"\x1b[4~", Key::End),
     (b"\x1b[5~", Key::PageUp),
     (b"\x1b[6~", Key::PageDown),
 ];
@@ -83,6 +101,9 @@ mod tests {
             (b"\x1b", &[Key::Escape]),
             (b"\x1b[A\x1bOBf", &[Key::Up, Key::Down, Key::Char('f')]),
             (b"\x1b[5~\x1b[6~", &[Key::PageUp, Key::PageDown]),
+            (b"\x1b[D\x1bOC ", &[Key::Left, Key::Right, Key::Char(' ')]),
+            (b"\x1b[H\x1bOH\x1b[1~", &[Key::Home, Key::Home, Key::Home]),
+            (b"\x1b[F\x1bOF\x1b[4~", &[Key::End, Key::End, Key::End]),
             // F5, Alt-q, a click, half a sequence, a letter beyond ASCII, Ctrl-A: nothing.
             (b"\x1b[15~s", &[Key::Char('s')]),
             (b"\x1bqs", &[Key::Char('s')]),

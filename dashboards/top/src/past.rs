@@ -1,29 +1,30 @@
-//! The last ten minutes, a point for each second: what curves are drawn from.
+//! The last ten minutes, a point for each second: what curves are drawn from. A long run that is replayed has points that
+//! are further apart.
 
 use std::collections::VecDeque;
 
 use record::label::ByLabel;
-use record::snapshot::{Percentiles, Rate};
+use record::snapshot::{GeneratorNow, Percentiles, Rate, successes};
 use record::{Endpoint, Micros, Snapshot};
 
-/// How many seconds are kept.
-pub const SECONDS_KEPT: usize = 600;
+/// How many points are kept.
+pub const POINTS_KEPT: usize = 600;
 
 /// Whatever a curve can be drawn of, at one second.
 #[derive(Debug, Clone)]
 pub struct Point {
+    /// When that was.
+    pub at: Micros,
     /// Syncs that were due.
     pub offered: u64,
-    /// Syncs that got what they asked for.
-    pub done: u64,
+    /// Syncs that got what they asked for, where that is known.
+    pub done: Option<u64>,
     /// What calls took, by endpoint.
     pub times: ByLabel<Endpoint, Times>,
     /// How late the generator was.
     pub lateness: Option<Percentiles>,
-    /// Its processor time, as a share of one core.
-    pub cpu_share: f64,
-    /// Its memory.
-    pub rss_bytes: u64,
+    /// What it took of its machine, where that is known.
+    pub generator: Option<GeneratorNow>,
 }
 
 /// What calls of one endpoint took in one second.
@@ -89,12 +90,12 @@ impl Times {
 }
 
 /// Syncs of either protocol in the last second: due, and done.
-pub fn syncs(snapshot: &Snapshot) -> (u64, u64) {
+pub fn syncs(snapshot: &Snapshot) -> (u64, Option<u64>) {
     let rates: [&Rate; 2] =
         [Endpoint::Sync, Endpoint::CheckIn].map(|endpoint| &snapshot.last_second[endpoint]);
     (
         rates.iter().map(|rate| rate.planned).sum(),
-        rates.iter().map(|rate| rate.successes).sum(),
+        successes(rates.into_iter()),
     )
 }
 
@@ -105,7 +106,7 @@ pub struct Past(VecDeque<Point>);
 impl Past {
     /// Takes in the next second.
     pub fn see(&mut self, snapshot: &Snapshot) {
-        if self.0.len() == SECONDS_KEPT {
+        if self.0.len() == POINTS_KEPT {
             self.0.pop_front();
         }
         let (offered, done) = syncs(snapshot);
@@ -117,12 +118,12 @@ impl Past {
             (endpoint, times)
         });
         self.0.push_back(Point {
+            at: snapshot.at,
             offered,
             done,
             times: times.collect(),
             lateness: snapshot.lateness,
-            cpu_share: snapshot.generator.cpu_share,
-            rss_bytes: snapshot.generator.rss_bytes,
+            generator: snapshot.generator,
         });
     }
 
@@ -136,9 +137,12 @@ impl Past {
         self.0.iter().rev().find_map(figure)
     }
 
-    /// How many seconds are kept so far.
-    pub fn seconds(&self) -> usize {
-        self.0.len()
+    /// The time from the first point to the last one.
+    pub fn length(&self) -> Micros {
+        match (self.0.front(), self.0.back()) {
+            (Some(first), Some(last)) => last.at.since(first.at),
+            _ => Micros::ZERO,
+        }
     }
 }
 
@@ -154,8 +158,8 @@ mod tests {
             snapshot.last_second[Endpoint::Sync].planned = second;
             past.see(&snapshot);
         }
-        assert_eq!(past.seconds(), SECONDS_KEPT);
         let offered = past.curve(|point| Some(point.offered));
+        assert_eq!(offered.len(), POINTS_KEPT);
         assert_eq!((offered[0], offered[599]), (Some(100), Some(699)));
         assert_eq!(past.last(|point| point.lateness), None);
     }

@@ -8,7 +8,7 @@ use record::Snapshot;
 use crate::key::Key;
 use crate::look::Look;
 use crate::past::Past;
-use crate::views::{self, View};
+use crate::views::{self, Keys, View};
 
 /// How many lines of the log are kept.
 pub const LINES_KEPT: usize = 1_000;
@@ -30,10 +30,11 @@ pub enum Wish {
 #[derive(Debug, Clone)]
 pub struct Screen {
     look: Look,
+    keys: &'static Keys,
     view: View,
     help: bool,
-    /// Whether the run is coming to its end.
-    ending: bool,
+    /// What stands before the time: `ENDING`, `PAUSED`.
+    word: String,
     /// Lines of the log below the last one that is shown.
     scrolled: usize,
     log: VecDeque<String>,
@@ -50,13 +51,23 @@ pub(crate) struct Seen {
 }
 
 impl Screen {
-    /// A screen that has seen nothing.
+    /// A screen of a run that has seen nothing.
     pub fn new(look: Look) -> Self {
+        Screen::with_keys(look, &views::KEYS_OF_RUN)
+    }
+
+    /// The same screen for a run that is over: it tells the keys of a replay.
+    pub fn of_replay(look: Look) -> Self {
+        Screen::with_keys(look, &views::KEYS_OF_REPLAY)
+    }
+
+    fn with_keys(look: Look, keys: &'static Keys) -> Self {
         Screen {
             look,
+            keys,
             view: View::Overview,
             help: false,
-            ending: false,
+            word: String::new(),
             scrolled: 0,
             log: VecDeque::new(),
             seen: Seen::default(),
@@ -78,9 +89,19 @@ impl Screen {
         self.log.push_back(visible(line));
     }
 
+    /// Forgets the seconds that it has seen, as before the first one.
+    pub fn forget(&mut self) {
+        self.seen = Seen::default();
+    }
+
     /// From now on the run comes to its end, and no more seconds need come.
     pub fn ends(&mut self) {
-        self.ending = true;
+        self.says("ENDING");
+    }
+
+    /// Puts a word before the time.
+    pub fn says(&mut self, word: &str) {
+        word.clone_into(&mut self.word);
     }
 
     /// Takes in a key.
@@ -105,7 +126,7 @@ impl Screen {
             Key::Down => self.scroll(1, false),
             Key::PageUp => self.scroll(PAGE, true),
             Key::PageDown => self.scroll(PAGE, false),
-            Key::Escape => {}
+            Key::Left | Key::Right | Key::Home | Key::End | Key::Escape => {}
         }
         None
     }
@@ -122,21 +143,30 @@ impl Screen {
 
     /// Draws it, whatever the size.
     pub fn draw(&self, frame: &mut Frame<'_>) {
+        let area = frame.area();
+        views::draw(&self.scene(), frame.buffer_mut(), area);
+        self.look.finish(frame.buffer_mut());
+    }
+
+    /// What the fleet did and where its requests went, in plain lines: for where there is no screen.
+    pub fn in_words(&self) -> Vec<String> {
+        views::in_words(&self.scene())
+    }
+
+    fn scene(&self) -> views::Scene<'_> {
         let shown = self.frozen.as_deref().unwrap_or(&self.seen);
-        let scene = views::Scene {
+        views::Scene {
             look: self.look,
+            keys: self.keys,
             view: self.view,
             help: self.help,
             frozen: self.frozen.is_some(),
-            ending: self.ending,
+            word: &self.word,
             scrolled: self.scrolled,
             now: &shown.now,
             past: &shown.past,
             log: &self.log,
-        };
-        let area = frame.area();
-        views::draw(&scene, frame.buffer_mut(), area);
-        self.look.finish(frame.buffer_mut());
+        }
     }
 }
 

@@ -61,6 +61,11 @@ pub(crate) fn or_none(time: Option<Micros>) -> String {
     time.map_or_else(|| "-".to_owned(), |time| time.to_string())
 }
 
+/// A count, or that nobody knows it.
+pub(crate) fn count_or_none(count: Option<u64>) -> String {
+    count.map_or_else(|| "-".to_owned(), grouped)
+}
+
 /// Bytes as a person would say them.
 pub(crate) fn bytes(bytes: u64) -> String {
     match bytes >> 20 {

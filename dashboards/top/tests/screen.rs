@@ -50,20 +50,19 @@ fn second(second: u64) -> Snapshot {
         at: Micros(second * 1_000_000 + 3_000),
         duration: Micros::from_seconds(120),
         agents: 1_000,
-        enrolled: started,
         lateness: percentiles(90, 400 + second, 1_100 + second * 7),
         last_sync: Some(LastSync {
             behind: if bad { 120 } else { 0 },
             ago: percentiles(3_100_000, 5_800_000, 6_000_000).unwrap(),
             longest: Micros(6_400_000),
         }),
-        generator: GeneratorNow {
+        generator: Some(GeneratorNow {
             processes: 1,
             cpu_share: 0.2 + (second % 7) as f64 / 50.0,
             rss_bytes: (40 << 20) + started * 30_000,
             files: started + 42,
             files_limit: 20_000,
-        },
+        }),
         ..Snapshot::default()
     };
     for (gauge, count) in [
@@ -76,6 +75,7 @@ fn second(second: u64) -> Snapshot {
         (Gauge::InFlight, 3),
         (Gauge::Operating, 17),
         (Gauge::Converged, started.saturating_sub(10)),
+        (Gauge::Enrolled, started),
     ] {
         snapshot.gauges[gauge] = count;
     }
@@ -92,7 +92,7 @@ fn second(second: u64) -> Snapshot {
         snapshot.last_second[endpoint] = Rate {
             planned,
             started: planned,
-            successes,
+            successes: Some(successes),
             response,
             service,
         };
@@ -353,23 +353,23 @@ fn huge() -> Snapshot {
     let mut huge = second(35);
     let most = Micros(u64::MAX);
     (huge.at, huge.duration) = (most, most);
-    (huge.agents, huge.enrolled) = (u64::MAX, u64::MAX);
+    huge.agents = u64::MAX;
     for (_, count) in huge.gauges.iter_mut() {
         *count = u64::MAX;
     }
     for (_, rate) in huge.last_second.iter_mut() {
         rate.planned = u64::MAX / 8;
-        rate.successes = u64::MAX / 8;
+        rate.successes = Some(u64::MAX / 8);
         rate.response = percentiles(u64::MAX, u64::MAX, u64::MAX);
         rate.service = rate.response;
     }
-    huge.generator = GeneratorNow {
+    huge.generator = Some(GeneratorNow {
         processes: u64::MAX,
         cpu_share: f64::INFINITY,
         rss_bytes: u64::MAX,
         files: u64::MAX,
         files_limit: u64::MAX,
-    };
+    });
     for number in 0..50 {
         let text = format!("expectation {number} 漢字 é … \u{1f680}");
         huge.judgements

@@ -232,14 +232,14 @@ impl Course {
             at,
             duration: Micros::from(self.scenario.duration),
             agents: self.scenario.agents(),
-            enrolled: seen.enrolled,
             gauges: seen.gauges,
             account: seen.account,
             last_second,
             lateness,
             last_sync,
-            generator,
+            generator: Some(generator),
             judgements,
+            end: None,
         });
     }
 

@@ -486,8 +486,6 @@ pub struct Look {
 /// A shard at a second.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Seen {
-    /// Agents that hold an identity.
-    pub enrolled: u64,
     /// What its agents are.
     pub gauges: ByLabel<Gauge, u64>,
     /// Where every request went so far.
@@ -499,7 +497,6 @@ pub struct Seen {
 impl Seen {
     /// Adds what another shard has seen.
     pub fn add(&mut self, other: &Seen) {
-        self.enrolled += other.enrolled;
         self.account.add(&other.account);
         self.recent.add(&other.recent);
         for (gauge, count) in other.gauges.iter() {
@@ -517,8 +514,8 @@ impl Ask<Shard> for Look {
             let mut tally = lock(tally);
             seen.recent.add(&std::mem::take(&mut tally.recent));
             seen.account.add(&tally.recorder.account);
-            seen.enrolled += tally.enrolled();
-            let gauges = tally.gauges.clone();
+            let mut gauges = tally.gauges.clone();
+            gauges[Gauge::Enrolled] = tally.enrolled();
             for (gauge, count) in gauges.iter() {
                 seen.gauges[gauge] += count;
                 tally.recorder.gauge(gauge, self.at, *count);

@@ -34,16 +34,17 @@ impl Curve {
 }
 
 pub(super) fn lines(scene: &Scene<'_>, body: Rect) -> Vec<Line<'static>> {
-    let (look, now) = (scene.look, &scene.now.generator);
+    let look = scene.look;
     let width = usize::from(body.width).saturating_sub(COLUMNS + 1);
     // Five things have a curve; they share the height that the other lines leave.
     let height = (usize::from(body.height).saturating_sub(7) / 5).clamp(1, 6);
     let with_curve = |name: &str, figure: &dyn Fn(f64) -> String, curve: Curve| {
         let last = curve.last.map_or_else(|| "-".to_owned(), figure);
-        let most = highest([&curve.values]);
+        let most = curve.last.map(|_| highest([&curve.values]));
+        let most = most.map_or_else(|| "-".to_owned(), figure);
         let labels = [
             format!("{name:<13} {last}"),
-            format!("{:>13} {}", "max", figure(most)),
+            format!("{:>13} {most}", "max"),
         ];
         let bars = text::curve(&curve.values, curve.top, Fold::Highest, width, height);
         let row = |(row, bars): (usize, String)| {
@@ -65,21 +66,32 @@ pub(super) fn lines(scene: &Scene<'_>, body: Rect) -> Vec<Line<'static>> {
         body.width,
         "This process, and the mock portal if it runs in it",
     )];
-    let cpu = Curve::of(scene.past.curve(|point| Some(point.cpu_share)), 1.0);
+    let cpu = Curve::of(
+        scene.past.curve(|point| Some(point.generator?.cpu_share)),
+        1.0,
+    );
     let cores = |share: f64| format!("{share:.2} of a core");
     lines.extend(with_curve("CPU", &cores, cpu));
-    let memory = Curve::of(scene.past.curve(|point| Some(point.rss_bytes as f64)), 0.0);
+    let memory = Curve::of(
+        scene
+            .past
+            .curve(|point| Some(point.generator?.rss_bytes as f64)),
+        0.0,
+    );
     let size = |size: f64| bytes(size as u64);
     lines.extend(with_curve("memory", &size, memory));
-    lines.push(plain(
-        "open files",
-        format!("{} of {}", grouped(now.files), limit(now.files_limit)),
-    ));
+    let now = scene.now.generator.as_ref();
+    let known = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
+    let files = now.map(|now| format!("{} of {}", grouped(now.files), limit(now.files_limit)));
+    lines.push(plain("open files", known(files)));
     lines.push(plain(
         "connections",
         grouped(scene.now.gauges[Gauge::Connected]),
     ));
-    lines.push(plain("processes", grouped(now.processes)));
+    lines.push(plain(
+        "processes",
+        known(now.map(|now| grouped(now.processes))),
+    ));
     lines.push(rule(
         look,
         body.width,

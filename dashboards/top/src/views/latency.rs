@@ -79,7 +79,10 @@ pub(super) fn curves(
     // Before each curve stand a quantile and its figure.
     let half = width.saturating_sub(13) / 2;
     let curve_width = half.saturating_sub(17);
-    let response = format!("Response: due to end, {} s", scene.past.seconds());
+    let response = format!(
+        "Response: due to end, {:.0} s",
+        scene.past.length().as_seconds()
+    );
     let heading = format!(
         "{:<10}{response:<half$}{}",
         "Latency", "Service: first byte to end"

@@ -65,10 +65,11 @@ impl View {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scene<'a> {
     pub(crate) look: Look,
+    pub(crate) keys: &'a Keys,
     pub(crate) view: View,
     pub(crate) help: bool,
     pub(crate) frozen: bool,
-    pub(crate) ending: bool,
+    pub(crate) word: &'a str,
     pub(crate) scrolled: usize,
     pub(crate) now: &'a Snapshot,
     pub(crate) past: &'a Past,
@@ -127,6 +128,18 @@ pub(crate) fn draw(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
     }
 }
 
+/// Columns of a text that nobody's terminal has told the width of.
+const TEXT_WIDTH: u16 = 100;
+
+pub(crate) fn in_words(scene: &Scene<'_>) -> Vec<String> {
+    let mut lines = overview::fleet_in_words(scene, usize::from(TEXT_WIDTH));
+    // The last one is the verdict, which comes behind everything else.
+    lines.pop();
+    lines.extend(endpoints::lines(scene, TEXT_WIDTH));
+    let plain = |line: &Line<'_>| line.to_string().trim_end().to_owned();
+    lines.iter().map(plain).collect()
+}
+
 /// How far the run is: `30s/120s`.
 fn progress(now: &Snapshot) -> String {
     format!(
@@ -137,13 +150,15 @@ fn progress(now: &Snapshot) -> String {
 }
 
 fn title(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
-    let mut state = String::new();
-    for (holds, word) in [(scene.frozen, "FROZEN "), (scene.ending, "ENDING ")] {
-        if holds {
-            state.push_str(word);
+    let frozen = if scene.frozen { "FROZEN" } else { "" };
+    let mut right = String::new();
+    for word in [frozen, scene.word, &progress(scene.now)] {
+        if !word.is_empty() {
+            right.push(' ');
+            right.push_str(word);
         }
     }
-    let right = format!(" {state}{} ", progress(scene.now));
+    right.push(' ');
     let tab = |(number, view): (usize, View)| match view == scene.view {
         true => format!("[{number} {}]", view.name()),
         false => format!(" {number} {} ", view.name()),
@@ -163,27 +178,59 @@ fn title(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
 
 fn bottom(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect, room: Room) {
     let keys = match room {
-        Room::Full => " 1-5 Tab  f freeze  s snapshot  q end  Q at once  ? help",
-        _ => " 1-5 Tab f s q Q  ? help",
+        Room::Full => scene.keys.line,
+        _ => scene.keys.short,
     };
     let text = format!("{keys:<width$}", width = usize::from(area.width));
     put(buffer, area, &[line(scene.look, Tone::Frame, text)]);
 }
 
-/// Every key and what it does.
-const HELP: [&str; 8] = [
-    "1 to 5       that view",
-    "Tab          the next view, with Shift the one before",
-    "Up, Down     a line of the log, Page a page",
-    "f            freeze the figures, and let them go on",
-    "s            this second's snapshot in a file",
-    "q, Ctrl-C    end: calls under way may end",
-    "Q            end at once",
-    "?            this help, and away with it",
-];
+/// The keys of a screen, as the bottom line and the help tell them.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    line: &'static str,
+    /// The same in a narrow terminal.
+    short: &'static str,
+    /// Every key and what it does.
+    help: &'static [&'static str],
+}
+
+/// While a run goes on.
+pub(crate) const KEYS_OF_RUN: Keys = Keys {
+    line: " 1-5 Tab  f freeze  s snapshot  q end  Q at once  ? help",
+    short: " 1-5 Tab f s q Q  ? help",
+    help: &[
+        "1 to 5       that view",
+        "Tab          the next view, with Shift the one before",
+        "Up, Down     a line of the log, Page a page",
+        "f            freeze the figures, and let them go on",
+        "s            this second's snapshot in a file",
+        "q, Ctrl-C    end: calls under way may end",
+        "Q            end at once",
+        "?            this help, and away with it",
+    ],
+};
+
+/// When it is over.
+pub(crate) const KEYS_OF_REPLAY: Keys = Keys {
+    line: " 1-5 Tab  Space play  Left Right step  + - speed  f freeze  q leave  ? help",
+    short: " 1-5 Tab Space q  ? help",
+    help: &[
+        "1 to 5       that view",
+        "Tab          the next view, with Shift the one before",
+        "Up, Down     a line of the log, Page a page",
+        "Space        play and pause; at the end, from the start",
+        "Left, Right  a step back, a step on",
+        "Home, End    the start, the end",
+        "+, -         twice as fast, half as fast",
+        "f            freeze the figures, and let them go on",
+        "q, Ctrl-C    leave",
+        "?            this help, and away with it",
+    ],
+};
 
 fn help(scene: &Scene<'_>, buffer: &mut Buffer, body: Rect) {
-    let lines = HELP.len() as u16;
+    let lines = scene.keys.help.len() as u16;
     let width = 58.min(body.width);
     let height = (lines + 2).min(body.height);
     let area = Rect {
@@ -202,7 +249,7 @@ fn help(scene: &Scene<'_>, buffer: &mut Buffer, body: Rect) {
         )
     };
     let mut drawn = vec![edge("┌", " Keys ", "┐")];
-    for text in HELP {
+    for text in scene.keys.help {
         let text = crate::text::fitted(text, inside);
         drawn.push(Line::from(vec![
             span(scene.look, Tone::Heading, "│ "),

@@ -9,24 +9,15 @@ use ratatui::text::{Line, Span};
 use record::judgement::grouped;
 use record::label::Label as _;
 use record::series::Gauge;
-use record::{Endpoint, Judgement, Outcome, Verdict};
+use record::{Endpoint, Judgement, Outcome, Snapshot, Verdict};
 
 use super::endpoints::called;
 use super::{Scene, latency, log};
 use crate::look::Tone;
 use crate::past::syncs;
-use crate::text::{Fold, curve, fitted, highest, line, or_none, part, put, rule, span, words};
-
-/// Where an agent can be: in exactly one of these.
-const STATES: [Gauge; 7] = [
-    Gauge::Waiting,
-    Gauge::Enrolling,
-    Gauge::Healthy,
-    Gauge::BackingOff,
-    Gauge::ToldToWait,
-    Gauge::Idle,
-    Gauge::Down,
-];
+use crate::text::{
+    Fold, count_or_none, curve, fitted, highest, line, or_none, part, put, rule, span, words,
+};
 
 /// From this width on each endpoint has curves of its own.
 const WIDE: u16 = 120;
@@ -43,7 +34,7 @@ struct Rows {
 impl Rows {
     /// What each gets of this height, for so many endpoints, codes and expectations.
     fn of(body: Rect, endpoints: u16, codes: u16, expectations: u16) -> Self {
-        let states = STATES.len() as u16;
+        let states = Gauge::STATES.len() as u16;
         let mut rows = Rows {
             fleet: 1 + states,
             latency: 2,
@@ -134,7 +125,7 @@ fn fleet(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
     };
     let heading = format!(
         "Fleet: {} of {} enrolled",
-        grouped(now.enrolled),
+        grouped(now.gauges[Gauge::Enrolled]),
         grouped(now.agents)
     );
     let mut lines = vec![rule(look, left.width, &heading)];
@@ -145,18 +136,19 @@ fn fleet(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
     let heading = format!(
         "Syncs a second: {} offered, {} done",
         grouped(offered),
-        grouped(done)
+        count_or_none(done)
     );
     let mut lines = vec![rule(look, right.width, &heading)];
     // The last line is what else the fleet does; the states need theirs, so it stands below the curves.
     let rows = usize::from(area.height.saturating_sub(2));
     let offered = scene.past.curve(|point| Some(point.offered as f64));
-    let done = scene.past.curve(|point| Some(point.done as f64));
+    let done = scene.past.curve(|point| Some(point.done? as f64));
     let most = highest([&offered, &done]);
     for (name, values) in [("offered", offered), ("done", done)] {
         let width = usize::from(right.width).saturating_sub(10);
         let bars = curve(&values, most, Fold::Mean, width, rows / 2);
-        let most = grouped(highest([&values]) as u64);
+        let known = values.iter().flatten().next();
+        let most = count_or_none(known.map(|_| highest([&values]) as u64));
         let labels = [name.to_owned(), format!("max {most}")];
         for (row, bars) in bars.into_iter().enumerate() {
             let label = labels.get(row).map_or("", String::as_str);
@@ -173,7 +165,7 @@ fn fleet(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
         format!(" {}", last_sync(scene, right.width)),
     ));
     put(buffer, right, &lines);
-    if area.height > 1 + STATES.len() as u16 {
+    if area.height > 1 + Gauge::STATES.len() as u16 {
         let doing = format!(" {}", doing(scene));
         let last = Rect {
             y: area.bottom() - 1,
@@ -205,7 +197,7 @@ fn waterfall(scene: &Scene<'_>, width: usize) -> Vec<Line<'static>> {
             span(scene.look, tone, bar),
         ])
     };
-    STATES.iter().map(row).collect()
+    Gauge::STATES.iter().map(row).collect()
 }
 
 /// What agents do besides being somewhere.
@@ -222,7 +214,7 @@ fn doing(scene: &Scene<'_>) -> String {
 /// How stale the fleet is.
 fn last_sync(scene: &Scene<'_>, width: u16) -> String {
     let Some(last) = &scene.now.last_sync else {
-        return "last sync: not looked at yet".to_owned();
+        return "last sync: -".to_owned();
     };
     let behind = grouped(last.behind);
     match width {
@@ -322,8 +314,12 @@ fn tone(verdict: Verdict) -> Tone {
     }
 }
 
-/// How many expectations hold, and how many do not.
-fn standing(judgements: &[Judgement]) -> String {
+/// The verdict; while the run goes on, how many expectations hold and how many do not.
+fn standing(now: &Snapshot) -> String {
+    let judgements = &now.judgements;
+    if let Some(end) = &now.end {
+        return format!("{} {}", end.verdict.capitals(), end.reason);
+    }
     if judgements.is_empty() {
         return "not judged yet".to_owned();
     }
@@ -374,8 +370,12 @@ fn judged(scene: &Scene<'_>, judgement: &Judgement, width: usize) -> Vec<Span<'s
 }
 
 fn expectations(scene: &Scene<'_>, judgements: &[Judgement], area: Rect) -> Vec<Line<'static>> {
-    let heading = format!("Expectations: {}", standing(judgements));
-    let mut lines = vec![rule(scene.look, area.width, &heading)];
+    let standing = standing(scene.now);
+    let heading = fitted(
+        &format!("Expectations: {standing}"),
+        usize::from(area.width).saturating_sub(5),
+    );
+    let mut lines = vec![rule(scene.look, area.width, heading.trim_end())];
     let rows = usize::from(area.height.saturating_sub(1));
     let width = usize::from(area.width);
     let columns = match judgements.len() > rows {
@@ -402,17 +402,28 @@ fn expectations(scene: &Scene<'_>, judgements: &[Judgement], area: Rect) -> Vec<
     lines
 }
 
-/// The run in words, a line for each thing, what matters most first.
+/// The run in words, a line for each thing, what matters most first; what is expected at the end.
 pub(super) fn in_words(scene: &Scene<'_>, body: Rect) -> Vec<Line<'static>> {
-    let (look, now) = (scene.look, scene.now);
     let width = usize::from(body.width);
+    let judgements = worst_first(&scene.now.judgements);
+    let judged = judgements
+        .into_iter()
+        .map(|one| Line::from(judged(scene, one, width)));
+    let mut lines = fleet_in_words(scene, width);
+    lines.extend(judged);
+    lines
+}
+
+/// What the fleet is and does, in words.
+pub(super) fn fleet_in_words(scene: &Scene<'_>, width: usize) -> Vec<Line<'static>> {
+    let (look, now) = (scene.look, scene.now);
     let plain = |text: String| line(look, Tone::Plain, text);
     let mut lines = vec![plain(format!(
         " {} of {} enrolled",
-        grouped(now.enrolled),
+        grouped(now.gauges[Gauge::Enrolled]),
         grouped(now.agents)
     ))];
-    let states: Vec<String> = STATES
+    let states: Vec<String> = Gauge::STATES
         .iter()
         .filter(|state| now.gauges[**state] > 0)
         .map(|state| format!("{} {}", words(state.label()), grouped(now.gauges[*state])))
@@ -422,7 +433,7 @@ pub(super) fn in_words(scene: &Scene<'_>, body: Rect) -> Vec<Line<'static>> {
     lines.push(plain(format!(
         " syncs {} offered, {} done a second",
         grouped(offered),
-        grouped(done)
+        count_or_none(done)
     )));
     let sync = |endpoint: Endpoint| scene.past.last(|point| point.times[endpoint].response);
     let sync = sync(Endpoint::Sync).or_else(|| sync(Endpoint::CheckIn));
@@ -436,9 +447,6 @@ pub(super) fn in_words(scene: &Scene<'_>, body: Rect) -> Vec<Line<'static>> {
         .map(|(outcome, count)| format!("{} {}", words(outcome.label()), grouped(*count)))
         .collect();
     lines.push(plain(fitted(&format!(" {}", codes.join(", ")), width)));
-    lines.push(plain(format!(" {}", standing(&now.judgements))));
-    for judgement in worst_first(&now.judgements) {
-        lines.push(Line::from(judged(scene, judgement, width)));
-    }
+    lines.push(plain(format!(" {}", standing(now))));
     lines
 }
