@@ -24,12 +24,11 @@ pub(crate) fn check(options: CheckOptions) -> Result<Exit, Usage> {
             answer(&mistakes.to_json().to_string());
             Ok(Exit::Usage)
         }
-        Err(NoScenario::Mistakes(mistakes)) => Err(Usage(mistakes.to_string())),
-        Err(NoScenario::Unreadable(why)) => Err(Usage(why)),
+        Err(none) => Err(none.into()),
     }
 }
 
-fn counted(count: u64, what: &str) -> String {
+pub(crate) fn counted(count: u64, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {what}{plural}", grouped(count))
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use fleet::foreign::TokenSource;
 
 /// Runs fleets of real agents against a portal, and gives one verdict.
@@ -74,7 +75,10 @@ Examples:
   loadgen run steady --agents 100 --seed 7  fewer, and other ones
   loadgen run my.toml --portal https://portal.example --tokens tokens.jsonl \\
     --i-own-this-target                     a portal of your own
+  loadgen list                              the scenarios that there are
+  loadgen explain steady                    what that would do
   loadgen check my.toml                     every mistake in it at once
+  loadgen view out/result.json              a run that is over, once more
 
 Exit codes:
   0    what was expected held
@@ -87,6 +91,55 @@ Exit codes:
   130  interrupted, with the report so far
 When several hold, the first of 130, 2, 4, 6, 3, 1, 5.";
 
+const RUN_EXAMPLES: &str = "\
+Examples:
+  loadgen run steady --agents 100 --out out
+  loadgen run my.toml --duration 10m --screen off
+  loadgen run my.toml --portal https://portal.example --tokens tokens.jsonl \\
+    --i-own-this-target";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  loadgen check my.toml
+  loadgen check my.toml --agents 100000 --json";
+
+const EXPLAIN_EXAMPLES: &str = "\
+Examples:
+  loadgen explain steady
+  loadgen explain my.toml --agents 10000 --duration 1h
+  loadgen explain steady --json | jq .forecast.syncs_per_second";
+
+const LIST_EXAMPLES: &str = "\
+Examples:
+  loadgen list
+  loadgen list --json | jq -r '.[].name'";
+
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  loadgen schema scenario > scenario.json   then `#:schema ./scenario.json` as
+                                            the first line of a scenario
+  loadgen schema result";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  loadgen completions bash > ~/.local/share/bash-completion/completions/loadgen
+  loadgen completions zsh > ~/.zfunc/_loadgen
+  loadgen completions fish > ~/.config/fish/completions/loadgen.fish";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  loadgen man | man -l -
+  loadgen man ~/.local/share/man/man1";
+
+const VIEW_EXAMPLES: &str = "\
+Examples:
+  loadgen view out/result.json     on the screen, paused at the end; Space plays it
+  loadgen view out --screen off    in plain lines, the verdict last
+  ssh lab cat out/result.json > r.json && loadgen view r.json
+
+Exit codes: 0 the file could be read, whatever the verdict was; 2 it could not;
+130 interrupted.";
+
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
@@ -97,7 +150,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Whether there is a live screen.
+/// Whether there is a screen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ScreenChoice {
     /// Where stdout and stderr are terminals.
@@ -105,7 +158,7 @@ pub(crate) enum ScreenChoice {
     Auto,
     /// Where stderr is a terminal.
     On,
-    /// Nowhere: a line every five seconds.
+    /// Nowhere: plain lines.
     Off,
 }
 
@@ -113,9 +166,29 @@ pub(crate) enum ScreenChoice {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Runs a scenario and gives its verdict.
+    #[command(after_help = RUN_EXAMPLES)]
     Run(RunOptions),
     /// Reads a scenario and tells everything that is wrong with it.
+    #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckOptions),
+    /// Tells what a scenario would do and what it would take; nothing is run.
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(CheckOptions),
+    /// Lists the scenarios that come with the program.
+    #[command(after_help = LIST_EXAMPLES)]
+    List(ListOptions),
+    /// Shows a run that is over: replays it in the terminal, or tells it in plain lines.
+    #[command(after_help = VIEW_EXAMPLES)]
+    View(ViewOptions),
+    /// Prints the JSON Schema of a file: for editors, and for programs that read results.
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema(SchemaOptions),
+    /// Prints what a shell needs to complete commands and options.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsOptions),
+    /// Prints the manual page, or writes one for each command into a folder.
+    #[command(after_help = MAN_EXAMPLES)]
+    Man(ManOptions),
     /// Is a part of a run that is split into processes; the run starts it, and speaks with it by standard input and output.
     #[command(hide = true)]
     Worker(WorkerOptions),
@@ -136,6 +209,16 @@ pub(crate) enum WorkerPart {
     Agents,
     /// The portal of a shard.
     Portal,
+}
+
+/// Options of `loadgen view`.
+#[derive(Debug, Args)]
+pub(crate) struct ViewOptions {
+    /// The result.json of a run, or the folder that it is in.
+    #[arg(value_name = "FILE|DIR")]
+    pub result: PathBuf,
+    #[command(flatten)]
+    pub screen: ScreenOptions,
 }
 
 /// What a scenario is read from, and what is set otherwise.
@@ -225,7 +308,18 @@ pub(crate) struct RunOptions {
     /// Where result.json goes; without, a folder of its own under loadgen-results.
     #[arg(long, value_name = "DIR", env = "LOADGEN_OUT")]
     pub out: Option<PathBuf>,
-    /// A live screen while it runs.
+    #[command(flatten)]
+    pub screen: ScreenOptions,
+    /// Lets the live screen panic in this second of the run, so that a test sees what becomes of the terminal.
+    #[cfg(debug_assertions)]
+    #[arg(long, value_name = "SECOND", hide = true)]
+    pub screen_breaks_at: Option<u64>,
+}
+
+/// The screen.
+#[derive(Debug, Args)]
+pub(crate) struct ScreenOptions {
+    /// A screen in the terminal.
     #[arg(
         long,
         value_name = "WHEN",
@@ -234,13 +328,9 @@ pub(crate) struct RunOptions {
         env = "LOADGEN_SCREEN"
     )]
     pub screen: ScreenChoice,
-    /// Nothing but ASCII on the live screen.
+    /// Nothing but ASCII on the screen.
     #[arg(long, env = "LOADGEN_ASCII", value_parser = yes_or_no())]
     pub ascii: bool,
-    /// Lets the live screen panic in this second of the run, so that a test sees what becomes of the terminal.
-    #[cfg(debug_assertions)]
-    #[arg(long, value_name = "SECOND", hide = true)]
-    pub screen_breaks_at: Option<u64>,
 }
 
 /// A flag as the environment says it: 1 or 0, yes or no, true or false, on or off.
@@ -248,12 +338,53 @@ fn yes_or_no() -> BoolishValueParser {
     BoolishValueParser::new()
 }
 
-/// Options of `loadgen check`.
+/// Options of `loadgen check` and `loadgen explain`.
 #[derive(Debug, Args)]
 pub(crate) struct CheckOptions {
     #[command(flatten)]
     pub scenario: ScenarioOptions,
-    /// The mistakes as JSON, for editors.
+    /// The answer as JSON, mistakes too.
     #[arg(long, env = "LOADGEN_JSON", value_parser = yes_or_no())]
     pub json: bool,
+}
+
+/// Options of `loadgen list`.
+#[derive(Debug, Args)]
+pub(crate) struct ListOptions {
+    /// The list as JSON.
+    #[arg(long, env = "LOADGEN_JSON", value_parser = yes_or_no())]
+    pub json: bool,
+}
+
+/// Options of `loadgen schema`.
+#[derive(Debug, Args)]
+pub(crate) struct SchemaOptions {
+    /// Which file.
+    #[arg(value_enum)]
+    pub file: SchemaOf,
+}
+
+/// What has a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SchemaOf {
+    /// A scenario.
+    Scenario,
+    /// The result of a run.
+    Result,
+}
+
+/// Options of `loadgen completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsOptions {
+    /// Which shell.
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// Options of `loadgen man`.
+#[derive(Debug, Args)]
+pub(crate) struct ManOptions {
+    /// Where the pages go, one for each command; without, the main one goes to stdout.
+    #[arg(value_name = "DIR")]
+    pub folder: Option<PathBuf>,
 }

@@ -7,10 +7,14 @@
 
 mod check;
 mod cli;
+mod described;
+mod explain;
+mod list;
 mod read;
 mod run;
 mod screen;
 mod told;
+mod view;
 mod worker;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -42,6 +46,12 @@ fn main() -> ExitCode {
             worker::program(&cli.log, cli.log_format),
         ),
         Command::Check(options) => check::check(options),
+        Command::Explain(options) => explain::explain(&options),
+        Command::List(options) => Ok(list::list(&options)),
+        Command::View(options) => view::view(options, &cli.terminal),
+        Command::Schema(options) => Ok(described::schema(&options)),
+        Command::Completions(options) => Ok(described::completions(&options)),
+        Command::Man(options) => described::man(&options),
         Command::Worker(options) => worker::work(options),
     });
     let exit = done.unwrap_or_else(|Usage(text)| {
@@ -86,9 +96,15 @@ fn log(filter: &str, format: LogFormat, colors: bool) -> Result<(), Usage> {
     Ok(())
 }
 
-/// A line of the answer: stdout. A reader that has gone has read enough.
+/// A line of the answer.
 fn answer(line: &str) {
-    if let Err(error) = writeln!(io::stdout(), "{line}")
+    answer_all(format!("{line}\n").as_bytes());
+}
+
+/// The answer: stdout. A reader that has gone has read enough.
+fn answer_all(bytes: &[u8]) {
+    let mut stdout = io::stdout().lock();
+    if let Err(error) = stdout.write_all(bytes).and_then(|()| stdout.flush())
         && error.kind() != io::ErrorKind::BrokenPipe
     {
         let _ = UNWRITTEN.set(error);

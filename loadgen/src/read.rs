@@ -7,7 +7,18 @@ use std::path::Path;
 use scenario::scenario::BYTES_MAX;
 use scenario::{Mistakes, Overrides, Scenario, shipped};
 
+use crate::Usage;
 use crate::cli::ScenarioOptions;
+
+/// Whatever is wrong with it, for a person.
+impl From<NoScenario> for Usage {
+    fn from(none: NoScenario) -> Self {
+        Usage(match none {
+            NoScenario::Unreadable(why) => why,
+            NoScenario::Mistakes(mistakes) => mistakes.to_string(),
+        })
+    }
+}
 
 /// Why there is no scenario.
 pub(crate) enum NoScenario {

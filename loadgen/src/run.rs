@@ -19,7 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::{RunOptions, TerminalOptions};
-use crate::read::{NoScenario, scenario};
+use crate::read::scenario;
 use crate::screen::{self, Show};
 use crate::told::{self, tell};
 use crate::{Usage, answer};
@@ -31,18 +31,19 @@ const LINE_EVERY: Micros = Micros::from_seconds(5);
 /// Where results go if nobody says where.
 const RESULTS: &str = "loadgen-results";
 /// The file that everything else is made from.
-const RESULT: &str = "result.json";
+pub(crate) const RESULT: &str = "result.json";
 
 pub(crate) fn run(
     options: RunOptions,
     terminal: &TerminalOptions,
     program: Program,
 ) -> Result<Exit, Usage> {
-    let show = Show::of(&options, terminal);
-    let scenario = scenario(&options.scenario).map_err(|none| match none {
-        NoScenario::Unreadable(why) => Usage(why),
-        NoScenario::Mistakes(mistakes) => Usage(mistakes.to_string()),
-    })?;
+    let show = Show::of(&options.screen, terminal);
+    #[cfg(debug_assertions)]
+    let breaks_at = options.screen_breaks_at.map(Duration::from_secs);
+    #[cfg(not(debug_assertions))]
+    let breaks_at = None;
+    let scenario = scenario(&options.scenario)?;
     let fleet_options = Options {
         portal: options.portal.map(|url| ForeignPortal {
             url,
@@ -92,7 +93,7 @@ pub(crate) fn run(
         Some(Ok(Err(NotStarted::Usage(mistakes)))) => return Err(Usage(mistakes.join("\n"))),
         Some(Ok(Err(NotStarted::Preflight(missing)))) => return Ok(not_started(missing)),
     };
-    let screen = screen::show(show, &run, &out);
+    let screen = screen::show(show, &run, &out, breaks_at);
     runtime.block_on(look_on(&run, &mut interrupts));
     if let Some(screen) = screen {
         // A panic of it was told when it came, and the run is none the worse for it.
@@ -171,7 +172,7 @@ fn over(findings: Findings) -> Exit {
 }
 
 /// Ctrl-C, what service managers send in its place, and the end of the terminal.
-struct Interrupts {
+pub(crate) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
     /// None where whoever started the program wants it to outlive the terminal (`nohup`).
@@ -180,7 +181,7 @@ struct Interrupts {
 
 /// How much an interrupt wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+pub(crate) enum Wanted {
     /// The next harder way to end.
     Harder,
     /// The gentle one, however often it is asked for: shell and kernel both tell that a terminal is gone.
@@ -188,7 +189,7 @@ enum Wanted {
 }
 
 impl Interrupts {
-    fn listen(runtime: &Runtime) -> io::Result<Self> {
+    pub(crate) fn listen(runtime: &Runtime) -> io::Result<Self> {
         let _inside = runtime.enter();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         Ok(Self {
@@ -201,7 +202,7 @@ impl Interrupts {
         })
     }
 
-    async fn next(&mut self) -> Wanted {
+    pub(crate) async fn next(&mut self) -> Wanted {
         let hangup = async {
             match &mut self.hangup {
                 Some(hangup) => hangup.recv().await,
@@ -273,19 +274,7 @@ pub(crate) fn end(interrupt: &watch::Sender<Interrupt>, how: Interrupt) {
 
 /// Writes the result and says what came of the run.
 fn report(result: &RunResult, decision: Decision, out: &Path) -> Exit {
-    for judgement in &result.expectations {
-        answer(&judgement.to_string());
-    }
-    for referee in &result.referees {
-        let judged = match (referee.judged, referee.breaches) {
-            (0, _) => "not judged".to_owned(),
-            (judged, breaches) => format!("{judged} judged, {breaches} broken"),
-        };
-        answer(&format!(
-            "referee {:<2} {}: {judged}",
-            referee.number, referee.name
-        ));
-    }
+    judged(result).iter().for_each(|line| answer(line));
     for note in &result.notes {
         tell(&format!("note: {note}"));
     }
@@ -300,6 +289,19 @@ fn report(result: &RunResult, decision: Decision, out: &Path) -> Exit {
     };
     verdict(&decision);
     decision.exit
+}
+
+/// What was judged, a line for each expectation and each referee.
+pub(crate) fn judged(result: &RunResult) -> Vec<String> {
+    let expectations = result.expectations.iter().map(ToString::to_string);
+    let referees = result.referees.iter().map(|referee| {
+        let judged = match (referee.judged, referee.breaches) {
+            (0, _) => "not judged".to_owned(),
+            (judged, breaches) => format!("{judged} judged, {breaches} broken"),
+        };
+        format!("referee {:<2} {}: {judged}", referee.number, referee.name)
+    });
+    expectations.chain(referees).collect()
 }
 
 /// A pass that nobody can look into is none. What is worse than that stays what it is.

@@ -1,21 +1,23 @@
-//! The live screen of a run: whether there is one, the thread that draws it, and what its keys do.
+//! The screen of a run, live or over: whether there is one, what draws it, and what its keys do.
 //!
-//! A thread of its own, so that a terminal that takes its time holds up neither agents nor interrupts. When the terminal is
-//! gone, or the screen has panicked, the run goes on as one without a screen.
+//! A live one has a thread of its own, so that a terminal that takes its time holds up neither agents nor interrupts. When
+//! the terminal is gone, or the screen has panicked, the run goes on as one without a screen.
 
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use agent_drive::files::{Outlives, replace};
 use fleet::run::{Interrupt, Run};
-use record::Snapshot;
+use record::{RunResult, Snapshot, replay};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use top::{Look, Screen, Terminal, Wish};
+use top::{Key, Look, Replay, Screen, Terminal, Wish};
 
-use crate::cli::{RunOptions, ScreenChoice, TerminalOptions};
+use crate::cli::{ScreenChoice, ScreenOptions, TerminalOptions};
 use crate::run::end;
 use crate::told::{self, tell};
 
@@ -30,15 +32,10 @@ pub(crate) struct Show {
     choice: ScreenChoice,
     is_dumb: bool,
     look: Look,
-    breaks_at: Option<Duration>,
 }
 
 impl Show {
-    pub(crate) fn of(options: &RunOptions, terminal: &TerminalOptions) -> Self {
-        #[cfg(debug_assertions)]
-        let breaks_at = options.screen_breaks_at.map(Duration::from_secs);
-        #[cfg(not(debug_assertions))]
-        let breaks_at = None;
+    pub(crate) fn of(options: &ScreenOptions, terminal: &TerminalOptions) -> Self {
         Self {
             choice: options.screen,
             is_dumb: terminal.is_dumb(),
@@ -46,11 +43,29 @@ impl Show {
                 color: terminal.has_colors(),
                 ascii: options.ascii,
             },
-            breaks_at,
         }
     }
 
-    /// Whether the terminal is to be asked for a screen; only where somebody wants one by name, what came of it is told.
+    /// How it looks.
+    pub(crate) fn look(&self) -> Look {
+        self.look
+    }
+
+    /// Takes the terminal, if that is wanted and can be; only where somebody wants it by name, what came of it is told.
+    fn terminal(&self) -> Option<Terminal> {
+        let all_terminals = io::stdout().is_terminal() && io::stderr().is_terminal();
+        if !self.is_wanted(all_terminals) {
+            return None;
+        }
+        Terminal::take(io::stderr())
+            .inspect_err(|error| {
+                if self.choice == ScreenChoice::On {
+                    tell(&format!("screen: stderr gives none: {error}"));
+                }
+            })
+            .ok()
+    }
+
     fn is_wanted(&self, all_terminals: bool) -> bool {
         match self.choice {
             ScreenChoice::Off => false,
@@ -61,38 +76,60 @@ impl Show {
 }
 
 /// Shows the run, if that is wanted and can be.
-pub(crate) fn show(show: Show, run: &Run, out: &Path) -> Option<JoinHandle<()>> {
-    let all_terminals = io::stdout().is_terminal() && io::stderr().is_terminal();
-    if !show.is_wanted(all_terminals) {
-        return None;
-    }
-    let watching = Watching {
-        screen: Screen::new(show.look),
+pub(crate) fn show(
+    show: Show,
+    run: &Run,
+    out: &Path,
+    breaks_at: Option<Duration>,
+) -> Option<JoinHandle<()>> {
+    let terminal = show.terminal()?;
+    let screen = Screen::new(show.look);
+    let live = Live {
         snapshots: run.snapshots(),
         interrupt: run.interrupt(),
         out: out.to_owned(),
-        breaks_at: show.breaks_at,
+        breaks_at,
     };
-    let shown = Terminal::take(io::stderr()).and_then(|terminal| {
-        told::keep();
-        let named = std::thread::Builder::new().name(THREAD.to_owned());
-        named.spawn(move || {
-            // Dropped after the terminal, or the lines would go with the screen.
-            let _released = Released;
-            // Whatever ends it, the run goes on.
-            let _ = watching.watch(terminal);
-        })
+    told::keep();
+    let named = std::thread::Builder::new().name(THREAD.to_owned());
+    let shown = named.spawn(move || {
+        // Dropped after the terminal, or the lines would go with the screen.
+        let _released = Released;
+        // Whatever ends it, the run goes on.
+        let _ = watch(terminal, screen, live);
     });
     match shown {
         Ok(thread) => Some(thread),
         Err(error) => {
             told::release();
-            if show.choice == ScreenChoice::On {
-                tell(&format!("screen: stderr gives none: {error}"));
-            }
+            tell(&format!("screen: the system gives it no thread: {error}"));
             None
         }
     }
+}
+
+/// Replays a run that is over, if that is wanted and can be, until a key or `stop` ends it; tells whether it did.
+pub(crate) fn show_again(
+    show: Show,
+    result: &RunResult,
+    log: &[String],
+    stop: &Arc<AtomicBool>,
+) -> bool {
+    let Some(terminal) = show.terminal() else {
+        return false;
+    };
+    let mut screen = Screen::of_replay(show.look);
+    log.iter().for_each(|line| screen.log(line));
+    let mut replay = Replay::new(replay::snapshots(result));
+    replay.show(&mut screen);
+    let over = Over {
+        replay,
+        looked_at: Instant::now(),
+        stop: Arc::clone(stop),
+    };
+    // A terminal that is gone has nobody before it.
+    let _ = watch(terminal, screen, over);
+    true
 }
 
 /// Lines go to stderr again when this is gone.
@@ -104,68 +141,97 @@ impl Drop for Released {
     }
 }
 
-/// The screen and what it is fed from.
-struct Watching {
-    screen: Screen,
+/// What a screen is fed from.
+trait Source {
+    /// Does what a key asks for beyond the screen.
+    fn press(&mut self, key: Key, wish: Option<Wish>);
+
+    /// Gives the screen what is new.
+    fn look(&mut self, screen: &mut Screen) -> News;
+}
+
+/// What a source has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    Nothing,
+    Something,
+    /// Nothing any more.
+    Over,
+}
+
+/// Draws whatever is new, until there is nothing new to come.
+fn watch(mut terminal: Terminal, mut screen: Screen, mut source: impl Source) -> io::Result<()> {
+    let mut next_drawing = Instant::now();
+    let mut size = terminal.size()?;
+    let mut is_news = true;
+    loop {
+        let now = Instant::now();
+        if is_news && now >= next_drawing {
+            terminal.draw(&screen)?;
+            next_drawing = now + DRAWN_EVERY;
+            is_news = false;
+        }
+        let wait = match is_news {
+            true => next_drawing - now,
+            false => DRAWN_EVERY,
+        };
+        for key in terminal.keys(wait)? {
+            is_news = true;
+            let wish = screen.press(key);
+            source.press(key, wish);
+        }
+        match source.look(&mut screen) {
+            News::Nothing => {}
+            News::Something => is_news = true,
+            News::Over => return Ok(()),
+        }
+        let size_now = terminal.size()?;
+        is_news |= std::mem::replace(&mut size, size_now) != size_now;
+    }
+}
+
+/// A run that goes on.
+struct Live {
     snapshots: watch::Receiver<Snapshot>,
     interrupt: watch::Sender<Interrupt>,
     out: PathBuf,
     breaks_at: Option<Duration>,
 }
 
-impl Watching {
-    /// Draws whatever is new and does what keys wish for, until the run has ended.
-    fn watch(mut self, mut terminal: Terminal) -> io::Result<()> {
-        let mut next_drawing = Instant::now();
-        let mut size = terminal.size()?;
-        let mut is_news = true;
-        loop {
-            let now = Instant::now();
-            if is_news && now >= next_drawing {
-                self.break_down();
-                terminal.draw(&self.screen)?;
-                next_drawing = now + DRAWN_EVERY;
-                is_news = false;
-            }
-            let wait = match is_news {
-                true => next_drawing - now,
-                false => DRAWN_EVERY,
-            };
-            for key in terminal.keys(wait)? {
-                is_news = true;
-                if let Some(wish) = self.screen.press(key) {
-                    self.grant(wish);
-                }
-            }
-            match self.snapshots.has_changed() {
-                Err(_) => return Ok(()),
-                Ok(false) => {}
-                Ok(true) => {
-                    is_news = true;
-                    let snapshot = self.snapshots.borrow_and_update().clone();
-                    self.screen.see(snapshot);
-                }
-            }
-            for line in told::fresh() {
-                is_news = true;
-                self.screen.log(&line);
-            }
-            if *self.interrupt.borrow() != Interrupt::No {
-                self.screen.ends();
-            }
-            let size_now = terminal.size()?;
-            is_news |= std::mem::replace(&mut size, size_now) != size_now;
-        }
-    }
-
-    fn grant(&self, wish: Wish) {
+impl Source for Live {
+    fn press(&mut self, _: Key, wish: Option<Wish>) {
         match wish {
-            Wish::Quit => end(&self.interrupt, Interrupt::Gently),
-            Wish::QuitAtOnce => end(&self.interrupt, Interrupt::AtOnce),
-            Wish::SnapshotNow => self.keep_snapshot(),
+            Some(Wish::Quit) => end(&self.interrupt, Interrupt::Gently),
+            Some(Wish::QuitAtOnce) => end(&self.interrupt, Interrupt::AtOnce),
+            Some(Wish::SnapshotNow) => self.keep_snapshot(),
+            None => {}
         }
     }
 
+    fn look(&mut self, screen: &mut Screen) -> News {
+        let mut news = News::Nothing;
+        match self.snapshots.has_changed() {
+            Err(_) => return News::Over,
+            Ok(false) => {}
+            Ok(true) => {
+                news = News::Something;
+                self.break_down();
+                let snapshot = self.snapshots.borrow_and_update().clone();
+                screen.see(snapshot);
+            }
+        }
+        for line in told::fresh() {
+            news = News::Something;
+            screen.log(&line);
+        }
+        if *self.interrupt.borrow() != Interrupt::No {
+            screen.ends();
+        }
+        news
+    }
+}
+
+impl Live {
     /// Puts the last snapshot beside the result.
     fn keep_snapshot(&self) {
         let snapshot = self.snapshots.borrow().clone();
@@ -186,6 +252,38 @@ impl Watching {
             self.breaks_at.is_none_or(|breaks_at| at < breaks_at),
             "the screen was told to break"
         );
+    }
+}
+
+/// A run that is over.
+struct Over {
+    replay: Replay,
+    looked_at: Instant,
+    /// Set by whoever wants it to end, from a key on or from elsewhere.
+    stop: Arc<AtomicBool>,
+}
+
+impl Source for Over {
+    fn press(&mut self, key: Key, wish: Option<Wish>) {
+        match wish {
+            Some(Wish::Quit | Wish::QuitAtOnce) => self.stop.store(true, Ordering::Relaxed),
+            // Every second of it is in a file already.
+            Some(Wish::SnapshotNow) => {}
+            None => self.replay.press(key),
+        }
+    }
+
+    fn look(&mut self, screen: &mut Screen) -> News {
+        if self.stop.load(Ordering::Relaxed) {
+            return News::Over;
+        }
+        let now = Instant::now();
+        self.replay.pass(now - self.looked_at);
+        self.looked_at = now;
+        match self.replay.show(screen) {
+            true => News::Something,
+            false => News::Nothing,
+        }
     }
 }
 
@@ -214,7 +312,6 @@ mod tests {
                 choice,
                 is_dumb,
                 look,
-                breaks_at: None,
             };
             assert_eq!(show.is_wanted(all_terminals), wanted, "{show:?}");
         }

@@ -166,7 +166,64 @@ impl TimelineEntry {
     }
 }
 
+impl Action {
+    /// As a person would say it.
+    pub fn text(&self) -> String {
+        match self {
+            Action::SetDocument(document) => {
+                format!(
+                    "every cluster gets a document: release {}",
+                    document.release
+                )
+            }
+            Action::Operation(operation) => operation.text(),
+            Action::Revoke { share } => format!("{share} of the agents are revoked"),
+            Action::ResetPortal => {
+                "the portal forgets everything but its addresses and keys".to_owned()
+            }
+            Action::RestartPortal { with_data: true } => {
+                "the portal ends and starts again with what it knew".to_owned()
+            }
+            Action::RestartPortal { with_data: false } => {
+                "the portal ends and starts again without what it knew".to_owned()
+            }
+            Action::Release(release) => {
+                format!(
+                    "release {} is published, floor {}",
+                    release.version, release.floor
+                )
+            }
+        }
+    }
+}
+
+impl ServerOf {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::First => "the first server",
+            Self::Last => "the last server",
+        }
+    }
+}
+
 impl OperationSpec {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "operation `{}` for {} of the clusters",
+            self.kind, self.share
+        );
+        if let Some(population) = &self.population {
+            text.push_str(&format!(" of `{population}`"));
+        }
+        if let Some(target) = self.target {
+            text.push_str(&format!(", run by {}", target.text()));
+        }
+        if let Some(node) = self.node {
+            text.push_str(&format!(", about {}", node.text()));
+        }
+        text
+    }
+
     /// Whether a cluster of a population gets it.
     pub fn takes(&self, population: &Population, cluster: u64) -> bool {
         self.population

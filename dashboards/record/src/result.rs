@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -222,6 +222,11 @@ pub enum ReadError {
         /// What it says.
         found: u64,
     },
+}
+
+/// The JSON Schema of a result file.
+pub fn schema() -> Schema {
+    schemars::schema_for!(RunResult)
 }
 
 impl RunResult {
@@ -710,7 +715,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_schema_names_every_member_of_a_result() {
-        let schema = schemars::schema_for!(RunResult);
+        let schema = schema();
         let described = schema.get("properties").unwrap().as_object().unwrap();
         let text = part(0, 10, &[]).to_text();
         let written: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -13,12 +13,14 @@
 //! | `text` | words, bars and curves in cells |
 //! | `views` | what each view says |
 //! | [`replay`] | a finished run on the same screen: where it is, playing or not |
+//! | [`picture`] | the screen as an SVG, for documents |
 //! | [`key`] | keys, and the bytes that a terminal sends for them |
 //! | [`terminal`] | the terminal itself |
 
 pub mod key;
 pub mod look;
 pub mod past;
+pub mod picture;
 pub mod replay;
 pub mod screen;
 pub mod terminal;

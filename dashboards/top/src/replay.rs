@@ -26,6 +26,8 @@ pub struct Replay {
     is_playing: bool,
     /// The speed is two to that power.
     doublings: u32,
+    /// Which one and which word the screen shows.
+    drawn: Option<(usize, String)>,
 }
 
 impl Replay {
@@ -37,6 +39,7 @@ impl Replay {
             at: Micros::ZERO,
             is_playing: false,
             doublings: 0,
+            drawn: None,
         };
         replay.go(usize::MAX);
         replay
@@ -81,8 +84,13 @@ impl Replay {
         }
     }
 
-    /// Shows the screen where the replay is, as if it had seen the run until then.
-    pub fn show(&self, screen: &mut Screen) {
+    /// Shows the screen where the replay is, as if it had seen the run until then; tells whether that is news.
+    pub fn show(&mut self, screen: &mut Screen) -> bool {
+        let drawn = Some((self.shown, self.word()));
+        if drawn == self.drawn {
+            return false;
+        }
+        self.drawn = drawn;
         screen.forget();
         let until = self.seconds.len().min(self.shown + 1);
         let from = until.saturating_sub(POINTS_KEPT);
@@ -90,6 +98,7 @@ impl Replay {
             screen.see(second.clone());
         }
         screen.says(&self.word());
+        true
     }
 
     fn is_at_end(&self) -> bool {

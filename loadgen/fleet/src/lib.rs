@@ -11,6 +11,7 @@
 //! | `course` | the run under way: the time line, a look each second, the sum at the end |
 //! | [`shard`] | the agents of a part of the fleet |
 //! | [`worker`] | a shard or a portal, in this process or in one of its own |
+//! | [`forecast`] | what a scenario is going to do, before anything runs |
 //! | [`preflight`], [`usage`], `headroom` | what it needs of its machine, what it takes, how near it came to the limits |
 //! | [`embedded`], [`foreign`] | the portal that it starts itself; tokens and keys for another one |
 //! | [`identities`] | agents that outlive a run, in a folder |
@@ -21,6 +22,7 @@
 pub mod complaint;
 mod course;
 pub mod embedded;
+pub mod forecast;
 pub mod foreign;
 mod headroom;
 pub mod identities;

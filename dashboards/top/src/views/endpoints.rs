@@ -19,6 +19,16 @@ pub(super) fn called(scene: &Scene<'_>) -> Vec<Endpoint> {
 }
 
 pub(super) fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
+    let mut lines = requests(scene, width);
+    let called = called(scene);
+    if !called.is_empty() {
+        lines.extend(latency::table(scene, &called, usize::from(width)));
+    }
+    lines
+}
+
+/// Where requests went.
+pub(super) fn requests(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
     let look = scene.look;
     let called = called(scene);
     if called.is_empty() {
@@ -70,6 +80,5 @@ pub(super) fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
         let name = outcome.label();
         lines.push(row(name, tone, &|account| account.ended[*outcome]));
     }
-    lines.extend(latency::table(scene, &called, usize::from(width)));
     lines
 }

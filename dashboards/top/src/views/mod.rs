@@ -129,13 +129,11 @@ pub(crate) fn draw(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
 }
 
 /// Columns of a text that nobody's terminal has told the width of.
-const TEXT_WIDTH: u16 = 100;
+const TEXT_WIDTH: u16 = 80;
 
 pub(crate) fn in_words(scene: &Scene<'_>) -> Vec<String> {
-    let mut lines = overview::fleet_in_words(scene, usize::from(TEXT_WIDTH));
-    // The last one is the verdict, which comes behind everything else.
-    lines.pop();
-    lines.extend(endpoints::lines(scene, TEXT_WIDTH));
+    let mut lines = overview::states(scene);
+    lines.extend(endpoints::requests(scene, TEXT_WIDTH));
     let plain = |line: &Line<'_>| line.to_string().trim_end().to_owned();
     lines.iter().map(plain).collect()
 }

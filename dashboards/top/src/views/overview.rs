@@ -402,33 +402,12 @@ fn expectations(scene: &Scene<'_>, judgements: &[Judgement], area: Rect) -> Vec<
     lines
 }
 
-/// The run in words, a line for each thing, what matters most first; what is expected at the end.
+/// The run in words, a line for each thing, what matters most first.
 pub(super) fn in_words(scene: &Scene<'_>, body: Rect) -> Vec<Line<'static>> {
-    let width = usize::from(body.width);
-    let judgements = worst_first(&scene.now.judgements);
-    let judged = judgements
-        .into_iter()
-        .map(|one| Line::from(judged(scene, one, width)));
-    let mut lines = fleet_in_words(scene, width);
-    lines.extend(judged);
-    lines
-}
-
-/// What the fleet is and does, in words.
-pub(super) fn fleet_in_words(scene: &Scene<'_>, width: usize) -> Vec<Line<'static>> {
     let (look, now) = (scene.look, scene.now);
+    let width = usize::from(body.width);
     let plain = |text: String| line(look, Tone::Plain, text);
-    let mut lines = vec![plain(format!(
-        " {} of {} enrolled",
-        grouped(now.gauges[Gauge::Enrolled]),
-        grouped(now.agents)
-    ))];
-    let states: Vec<String> = Gauge::STATES
-        .iter()
-        .filter(|state| now.gauges[**state] > 0)
-        .map(|state| format!("{} {}", words(state.label()), grouped(now.gauges[*state])))
-        .collect();
-    lines.push(plain(format!(" {}", states.join(", "))));
+    let mut lines = states(scene);
     let (offered, done) = syncs(now);
     lines.push(plain(format!(
         " syncs {} offered, {} done a second",
@@ -448,5 +427,26 @@ pub(super) fn fleet_in_words(scene: &Scene<'_>, width: usize) -> Vec<Line<'stati
         .collect();
     lines.push(plain(fitted(&format!(" {}", codes.join(", ")), width)));
     lines.push(plain(format!(" {}", standing(now))));
+    for judgement in worst_first(&now.judgements) {
+        lines.push(Line::from(judged(scene, judgement, width)));
+    }
     lines
+}
+
+/// Who is enrolled, and where everybody is.
+pub(super) fn states(scene: &Scene<'_>) -> Vec<Line<'static>> {
+    let now = scene.now;
+    let enrolled = format!(
+        " {} of {} enrolled",
+        grouped(now.gauges[Gauge::Enrolled]),
+        grouped(now.agents)
+    );
+    let states: Vec<String> = Gauge::STATES
+        .iter()
+        .filter(|state| now.gauges[**state] > 0)
+        .map(|state| format!("{} {}", words(state.label()), grouped(now.gauges[*state])))
+        .collect();
+    [enrolled, format!(" {}", states.join(", "))]
+        .map(|text| line(scene.look, Tone::Plain, text))
+        .into()
 }
