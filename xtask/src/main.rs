@@ -3,6 +3,7 @@
 
 mod bench;
 mod page;
+mod pictures;
 mod project;
 mod prove;
 mod test;
@@ -35,6 +36,8 @@ enum Chore {
     Bench(bench::Options),
     /// Run what takes longer than the tests may, part by part, and write docs/proofs.md.
     Prove(prove::Options),
+    /// Draw the pictures in the README anew.
+    Pictures,
     /// Check the invariants of ARCHITECTURE.md and the promises of the documents.
     Tidy,
 }
@@ -55,6 +58,7 @@ fn run(cli: Cli) -> Result<()> {
         Chore::Test(options) => test::run(&project, &options, &mut io::stdout()),
         Chore::Bench(options) => bench::run(&project, &options, &mut io::stdout()),
         Chore::Prove(options) => prove::run(&project, &options, &mut io::stdout()),
+        Chore::Pictures => pictures::run(&project, &mut io::stdout()),
         Chore::Tidy => tidy::run(&project.root, &mut io::stdout()).map(drop),
     }
 }

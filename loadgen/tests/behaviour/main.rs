@@ -13,6 +13,7 @@
 //! | [`load`] | do a thousand get what five get |
 //! | [`ends`] | Ctrl-C, once and twice, before and while it runs |
 //! | [`output`] | stdout, stderr, colours, `result.json` |
+//! | [`commands`] | what the commands beside `run` and `check` answer |
 //! | [`screen`] | the live screen: the terminal before and after, the report, hang-ups |
 //! | [`shards`] | a fleet in several processes: the same fleet, and one that loses a part |
 //! | [`program`], [`portal`] | the program in a folder of its own; a portal and what stands before it |
@@ -23,6 +24,7 @@
 )]
 
 mod bad_input;
+mod commands;
 mod ends;
 mod exits;
 mod foreign;

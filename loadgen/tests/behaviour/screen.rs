@@ -360,3 +360,45 @@ fn whoever_lets_hangups_pass_goes_on_0() {
     going.signal("-HUP");
     going.end().ended(0, "PASS");
 }
+
+/// A terminal with a finished run on it.
+fn viewed(columns: u16, rows: u16) -> (Place, Pty, Running) {
+    let place = Place::with(&expecting(ENROLLED));
+    place.run(&["--seed", "7"]).ended(0, "PASS");
+    let pty = Pty::new(columns, rows);
+    let running = pty.start(&mut place.loadgen(&["view", "out", "--screen", "on"]));
+    (place, pty, running)
+}
+
+#[test]
+fn a_finished_run_is_at_its_end_until_it_is_played() {
+    let (_place, mut pty, running) = viewed(80, 24);
+    pty.shows("PAUSED 2s/2s");
+    pty.shows("Expectations: PASS 1 expectation held");
+    pty.shows("all agents are enrolled");
+    pty.press(" ");
+    pty.shows("PLAYS 1s/2s");
+    // It pauses where it ends.
+    pty.shows("PAUSED 2s/2s");
+    pty.press("\u{1b}[H");
+    pty.shows("PAUSED 1s/2s");
+    pty.press("\u{1b}[C?");
+    pty.shows("play and pause");
+    pty.press("5");
+    pty.shows("seed    7");
+    pty.press("q");
+    let (code, last) = running.end();
+    assert_eq!((code, last.as_str()), (Some(0), ""));
+    assert_eq!(pty.given_back(), "");
+}
+
+#[test]
+fn whoever_interrupts_a_replay_gets_the_terminal_back() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let (_place, mut pty, running) = viewed(40, 12);
+        pty.shows("PAUSED");
+        running.signal(signal);
+        assert_eq!(running.end().0, Some(130), "{signal}");
+        assert_eq!(pty.given_back(), "");
+    }
+}
