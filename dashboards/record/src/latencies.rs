@@ -53,18 +53,13 @@ impl Latencies {
     pub fn record(&mut self, sample: &Sample) {
         let bucket = self.bucket(sample.ended);
         self.lateness
-            .at_mut(bucket)
-            .add(size(sample.started.since(sample.intended)), 1);
+            .count(bucket, size(sample.started.since(sample.intended)));
         if sample.outcome.is_success() {
-            let response = sample.ended.since(sample.intended);
-            self.response[sample.endpoint]
-                .at_mut(bucket)
-                .add(size(response), 1);
+            let response = size(sample.ended.since(sample.intended));
+            self.response[sample.endpoint].count(bucket, response);
             if let Some(first_byte_out) = sample.first_byte_out {
-                let service = sample.ended.since(first_byte_out);
-                self.service[sample.endpoint]
-                    .at_mut(bucket)
-                    .add(size(service), 1);
+                let service = size(sample.ended.since(first_byte_out));
+                self.service[sample.endpoint].count(bucket, service);
             }
         }
     }
@@ -139,6 +134,22 @@ impl Latencies {
 }
 
 impl Row {
+    /// Counts one duration. All but the first of its size in a bucket touch one counter.
+    #[inline]
+    fn count(&mut self, bucket: usize, size: usize) {
+        let sizes = self.0.get_mut(bucket);
+        let counter = sizes.and_then(|sizes| sizes.counts.get_mut(size.wrapping_sub(sizes.first)));
+        match counter {
+            Some(counter) => *counter = counter.saturating_add(1),
+            None => self.count_first(bucket, size),
+        }
+    }
+
+    #[cold]
+    fn count_first(&mut self, bucket: usize, size: usize) {
+        self.at_mut(bucket).add(size, 1);
+    }
+
     fn at_mut(&mut self, bucket: usize) -> &mut Sizes {
         if self.0.len() <= bucket {
             self.0.resize_with(bucket + 1, Sizes::default);

@@ -77,10 +77,13 @@ impl Replay {
 
     /// What the screen says before the time.
     pub fn word(&self) -> String {
-        match (self.is_playing, self.doublings) {
-            (false, _) => "PAUSED".to_owned(),
-            (true, 0) => "PLAYS".to_owned(),
-            (true, doublings) => format!("PLAYS {}x", 2_u32.pow(doublings)),
+        let word = match self.is_playing {
+            true => "PLAYS",
+            false => "PAUSED",
+        };
+        match self.doublings {
+            0 => word.to_owned(),
+            doublings => format!("{word} {}x", 2_u32.pow(doublings)),
         }
     }
 

@@ -217,7 +217,7 @@ pub(crate) const KEYS_OF_REPLAY: Keys = Keys {
         "1 to 5       that view",
         "Tab          the next view, with Shift the one before",
         "Up, Down     a line of the log, Page a page",
-        "Space        play and pause; at the end, from the start",
+        "Space        play and pause; at the end, play again",
         "Left, Right  a step back, a step on",
         "Home, End    the start, the end",
         "+, -         twice as fast, half as fast",
