@@ -20,6 +20,7 @@
 //! | [`result`] | the result file |
 //! | [`judgement`] | one expectation, judged |
 //! | [`verdict`] | one word and one exit code for it all |
+//! | [`agents`] | single agents, for a live screen that asks |
 //! | [`snapshot`] | what a live screen or a progress line shows |
 //! | [`replay`] | a finished run as the snapshots of its seconds |
 //! | [`catalogue`] | the metrics, each named once |
@@ -27,6 +28,7 @@
 //! | [`micros`] | the unit of time in all of it |
 
 pub mod account;
+pub mod agents;
 pub mod catalogue;
 pub mod figures;
 pub mod fleet;

@@ -31,6 +31,8 @@ labels! {
         Enrolling = "enrolling",
         /// Enrolled, and its last call succeeded.
         Healthy = "healthy",
+        /// As healthy, with its own update under way (UPD-1).
+        Updating = "updating",
         /// Waits after a failure.
         BackingOff = "backing_off",
         /// Waits because the portal has said for how long (ANS-7).
@@ -254,10 +256,11 @@ impl Series {
 
 impl Gauge {
     /// Where an agent can be: in exactly one of these.
-    pub const STATES: [Gauge; 7] = [
+    pub const STATES: [Gauge; 8] = [
         Gauge::Waiting,
         Gauge::Enrolling,
         Gauge::Healthy,
+        Gauge::Updating,
         Gauge::BackingOff,
         Gauge::ToldToWait,
         Gauge::Idle,

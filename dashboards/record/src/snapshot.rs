@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use protocol::endpoint::Endpoint;
 
 use crate::account::Account;
+use crate::agents::AgentsShown;
 use crate::histogram::{self, LONGEST};
 use crate::judgement::{Judgement, grouped};
 use crate::label::{ByLabel, Label};
@@ -45,6 +46,12 @@ pub struct Snapshot {
     pub generator: Option<GeneratorNow>,
     /// What is expected, as it stands so far.
     pub judgements: Vec<Judgement>,
+    /// Whether arrivals stand still.
+    #[serde(default)]
+    pub paused: bool,
+    /// Single agents, where they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agents_shown: Option<AgentsShown>,
     /// How it ended; none while it goes on.
     #[serde(default)]
     pub end: Option<End>,

@@ -18,6 +18,7 @@ use protocol::id::{AgentId, ClusterId, OperationId};
 use protocol::pbx::operation::{Consent, OperationKind};
 use protocol::problem::ProblemCode;
 use protocol::time::Timestamp;
+use record::agents::AgentsShown;
 use record::fleet::OperationEnd;
 use record::result::{Generator, IndexRange, PopulationPart, RunInfo};
 use record::snapshot::{GeneratorNow, LastSync, LastSyncs};
@@ -34,10 +35,10 @@ use crate::embedded::{
     PostOperations, Publish, Reset, Restart, Revoke, SetDocuments,
 };
 use crate::headroom::Headroom;
-use crate::run::{Interrupt, Options};
+use crate::run::{Interrupt, Options, Wanted};
 use crate::shard::{
-    Begin, DocumentsSet, End, Identify, Living, Look, Report, Reported, Seen, Servers, Shard,
-    SharedInstant, Stop, Taken, Weigh,
+    Begin, DocumentsSet, End, Identify, Living, Look, Pause, Report, Reported, Seen, Servers,
+    Shard, SharedInstant, Show, Stop, Taken, Weigh,
 };
 use crate::usage::{self, Part, Process};
 use crate::worker::{Hand, Lost};
@@ -65,6 +66,9 @@ pub(crate) struct Course {
     /// The open files of the process that has most, when they were last counted.
     files: u64,
     headroom: Headroom,
+    wanted: Wanted,
+    /// Since when arrivals stand still.
+    paused_since: Option<Micros>,
     /// When the processor time was last looked at, and what it was.
     cpu: (Micros, u64),
 }
@@ -111,6 +115,8 @@ impl Course {
             notes: Vec::new(),
             files: 0,
             headroom: headroom(&scenario),
+            wanted: Wanted::default(),
+            paused_since: None,
             cpu: (Micros::ZERO, usage::process_cpu_us()),
             scenario,
             options,
@@ -121,6 +127,7 @@ impl Course {
         mut self,
         snapshot: &watch::Sender<Snapshot>,
         mut interrupted: watch::Receiver<Interrupt>,
+        mut wants: watch::Receiver<Wanted>,
     ) -> (RunResult, Decision) {
         if let Some(document) = self.scenario.portal.document.clone() {
             self.act(&Action::SetDocument(Box::new(document))).await;
@@ -137,6 +144,11 @@ impl Course {
                 biased;
                 _ = interrupted.wait_for(|interrupt| *interrupt != Interrupt::No) => break,
                 () = self.at(next) => {}
+                Ok(()) = wants.changed() => {
+                    let wanted = wants.borrow_and_update().clone();
+                    self.want(wanted, snapshot).await;
+                    continue;
+                }
             }
             if next >= duration {
                 break;
@@ -227,6 +239,7 @@ impl Course {
                 (before.judgements.clone(), before.last_sync)
             }
         };
+        let agents_shown = self.agents_shown(at).await;
         let (last_second, lateness) = seen.recent.take();
         snapshot.send_replace(Snapshot {
             at,
@@ -239,8 +252,54 @@ impl Course {
             last_sync,
             generator: Some(generator),
             judgements,
+            paused: self.wanted.paused,
+            agents_shown,
             end: None,
         });
+    }
+
+    /// Does what whoever looks on wants, and shows it at once.
+    async fn want(&mut self, wanted: Wanted, snapshot: &watch::Sender<Snapshot>) {
+        let at = self.now();
+        if wanted.paused != self.wanted.paused {
+            let pause = Pause {
+                is_paused: wanted.paused,
+                at,
+            };
+            self.each(async |pair| pair.agents.ask(pause).await).await;
+            if let Some(since) = self.paused_since.take() {
+                self.notes.push(format!(
+                    "arrivals stood still by hand from {since} on, for {}",
+                    at.since(since)
+                ));
+            }
+            self.paused_since = wanted.paused.then_some(at);
+        }
+        self.wanted = wanted;
+        let agents_shown = self.agents_shown(at).await;
+        snapshot.send_modify(|snapshot| {
+            snapshot.paused = self.wanted.paused;
+            snapshot.agents_shown = agents_shown;
+        });
+    }
+
+    /// The single agents that are wanted, one shard after the other: where the first has shown all that there is room for,
+    /// the next shows none.
+    async fn agents_shown(&mut self, at: Micros) -> Option<AgentsShown> {
+        let mut asked = self.wanted.agents.clone()?;
+        let mut shown = AgentsShown::default();
+        for pair in &mut self.shards {
+            let show = Show {
+                asked: asked.clone(),
+                at,
+            };
+            // One that is lost is told of by the next look.
+            if let Ok(next) = pair.agents.ask(show).await {
+                asked = asked.beyond(&next);
+                shown.add(next);
+            }
+        }
+        Some(shown)
     }
 
     /// What all processes take, the processor time since they were last asked.

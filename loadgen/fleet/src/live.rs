@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tracing::Instrument as _;
 
 use crate::node::{CrashLeaves, Node};
-use crate::population::{Member, Purpose};
+use crate::population::{Lineage, Member, Purpose};
 use crate::tally::Place;
 
 /// The k3s on simulated nodes.
@@ -40,6 +40,15 @@ pub enum Stage {
     Running,
     /// Nothing new is begun; calls under way end.
     Ending,
+}
+
+/// Whether arrivals go on, and by how much they are later than planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Arrivals {
+    /// When they were stopped, from the start of the run; none while they go on.
+    pub stopped_at: Option<Duration>,
+    /// How long they have stood still before.
+    pub shift: Duration,
 }
 
 /// What the members of a population share.
@@ -67,6 +76,8 @@ pub struct Home {
     pub release: ReleaseVersion,
     /// How far the run is.
     pub stage: watch::Receiver<Stage>,
+    /// Whether arrivals go on.
+    pub arrivals: watch::Receiver<Arrivals>,
 }
 
 /// The simulated clusters, each made when its first server comes.
@@ -84,10 +95,10 @@ impl Home {
     /// A clock as wrong as this member's node has it.
     fn clock_of(&self, member: &Member) -> SystemClock {
         let node = &self.population.node;
-        let draw = |purpose| member.lineage.derive(purpose).fraction();
+        let drift = member.lineage.derive(Purpose::ClockDrift).fraction();
         self.clock.with_wall(
-            node.clock_offset_ms.at(draw(Purpose::ClockOffset)),
-            node.clock_drift_ppm.at(draw(Purpose::ClockDrift)),
+            offset_ms(&member.lineage, &self.population),
+            node.clock_drift_ppm.at(drift),
         )
     }
 
@@ -170,19 +181,42 @@ impl Home {
         }
     }
 
+    /// Waits for a member's arrival, for which time stands still while arrivals do; tells whether the run has not ended
+    /// before.
+    async fn arrives(&self, planned: Duration) -> bool {
+        let mut arrivals = self.arrivals.clone();
+        loop {
+            let Arrivals { stopped_at, shift } = *arrivals.borrow_and_update();
+            tokio::select! {
+                biased;
+                () = self.ending() => return false,
+                Ok(()) = arrivals.changed() => {}
+                () = self.at(planned + shift), if stopped_at.is_none() => return true,
+            }
+        }
+    }
+
     fn since_start(&self) -> Duration {
         Duration::from_millis(self.clock.now().monotonic.as_ms())
     }
 }
 
+/// How far the clock of a member's node is off at the start.
+pub(crate) fn clock_offset_ms(seed: u64, population: &Population, index: u64) -> i64 {
+    offset_ms(&Lineage::new(seed, &population.name, index), population)
+}
+
+fn offset_ms(lineage: &Lineage, population: &Population) -> i64 {
+    let draw = lineage.derive(Purpose::ClockOffset).fraction();
+    population.node.clock_offset_ms.at(draw)
+}
+
 /// Lives a member's life, to the end of the run.
 pub async fn live(home: Home, member: Member, cluster: Arc<Mutex<SimCluster>>, place: Place) {
-    if !home
-        .lives_until(home.population.start_of(member.index))
-        .await
-    {
+    if !home.arrives(home.population.start_of(member.index)).await {
         return;
     }
+    place.began();
     let node = home.node(&member, cluster);
     let mut crash = home.crash_moment(&member);
     for boot in 0.. {

@@ -17,6 +17,7 @@ use agent_drive::{BaseUrl, Exchange, Failure, Patience, SystemClock, Transport};
 use portal_core::control::TokenLine;
 use protocol::dialect::Dialect;
 use protocol::sign::SigningPublicKey;
+use record::agents::AgentsAsked;
 use record::result::IndexRange;
 use record::{Decision, RunResult, Snapshot};
 use scenario::{Action, Scenario};
@@ -469,10 +470,20 @@ pub enum Interrupt {
     AtOnce,
 }
 
+/// What whoever looks on wants of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// Single agents that its snapshots are to show.
+    pub agents: Option<AgentsAsked>,
+    /// Whether arrivals are to stand still: agents that have begun go on.
+    pub paused: bool,
+}
+
 /// A run that is on its way.
 #[derive(Debug)]
 pub struct Run {
     snapshots: watch::Receiver<Snapshot>,
+    wanted: watch::Sender<Wanted>,
     interrupt: watch::Sender<Interrupt>,
     thread: JoinHandle<(RunResult, Decision)>,
 }
@@ -481,6 +492,11 @@ impl Run {
     /// The run at its last second.
     pub fn snapshots(&self) -> watch::Receiver<Snapshot> {
         self.snapshots.clone()
+    }
+
+    /// How to say what is wanted of it.
+    pub fn wanted(&self) -> watch::Sender<Wanted> {
+        self.wanted.clone()
     }
 
     /// How to end it.
@@ -521,15 +537,17 @@ impl Prepared {
     pub fn start(self) -> Result<Run, NotStarted> {
         let (snapshot, snapshots) = watch::channel(Snapshot::default());
         let (interrupt, interrupted) = watch::channel(Interrupt::No);
+        let (wanted, wants) = watch::channel(Wanted::default());
         let Self {
             runtime, course, ..
         } = self;
         let thread = std::thread::Builder::new()
             .name(Part::Agents.thread_name().to_owned())
-            .spawn(move || runtime.block_on(course.run(&snapshot, interrupted)))
+            .spawn(move || runtime.block_on(course.run(&snapshot, interrupted, wants)))
             .map_err(preflight_failed)?;
         Ok(Run {
             snapshots,
+            wanted,
             interrupt,
             thread,
         })

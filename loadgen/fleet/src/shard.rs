@@ -25,6 +25,7 @@ use protocol::id::{
 use protocol::pbx::operation::OperationKind;
 use protocol::sign::{SigningPublicKey, VerifyingKey};
 use protocol::verified::ReleaseKeys;
+use record::agents::{AgentName, AgentsAsked, AgentsShown};
 use record::fleet::OperationEnd;
 use record::label::ByLabel;
 use record::result::{Generator, IndexRange, PopulationPart, RefereeReport};
@@ -40,7 +41,7 @@ use tokio::time::Instant;
 
 use crate::complaint::Complaints;
 use crate::identities::Identities;
-use crate::live::{Clusters, Home, Stage, live};
+use crate::live::{Arrivals, Clusters, Home, Stage, clock_offset_ms, live};
 use crate::population::Member;
 use crate::tally::{Place, Tally, lock};
 use crate::usage::{self, Part};
@@ -102,10 +103,12 @@ pub struct Shard {
     tallies: Vec<Arc<Mutex<Tally>>>,
     /// By population, by the index in its roster.
     seats: Vec<Vec<Seat>>,
+    names: Vec<Vec<(ClusterId, NodeName)>>,
     /// Until they begin.
     waiting: Vec<Waiting>,
     agents: JoinSet<()>,
     stage: watch::Sender<Stage>,
+    arrivals: watch::Sender<Arrivals>,
     clock: SystemClock,
     files_peak: u64,
 }
@@ -220,9 +223,11 @@ impl Shard {
             release_keys,
             tallies: tallies(&setup.scenario, &context),
             seats: Vec::new(),
+            names: Vec::new(),
             waiting: Vec::new(),
             agents: JoinSet::new(),
             stage: watch::channel(Stage::Running).0,
+            arrivals: watch::channel(Arrivals::default()).0,
             clock: SystemClock::start(),
             files_peak: 0,
             scenario: setup.scenario,
@@ -233,7 +238,7 @@ impl Shard {
         for (at, (population, roster)) in scenario.populations.iter().zip(setup.rosters).enumerate()
         {
             let limits = Arc::new(Limits::REAL.scaled(population.tempo));
-            let (mut seats, mut clusters) = (Vec::new(), Vec::new());
+            let (mut seats, mut names, mut clusters) = (Vec::new(), Vec::new(), Vec::new());
             for (index, token) in (roster.first..).zip(roster.tokens) {
                 let member = member(scenario.seed, population, index, token, identities.as_ref())?;
                 // A cluster is counted in one place, so that a referee sees all of it.
@@ -243,8 +248,9 @@ impl Shard {
                     .entry(cluster)
                     .or_insert((number % shard.tallies.len(), number));
                 Servers::count(&mut clusters, &member);
-                let seat = shard.admit(population, &limits, &member, tally, cluster);
+                let seat = shard.admit(&limits, &member, tally, cluster);
                 seats.push(seat);
+                names.push((member.cluster.clone(), member.node.clone()));
                 shard.waiting.push(Waiting {
                     population: at,
                     member,
@@ -252,27 +258,20 @@ impl Shard {
                 });
             }
             shard.seats.push(seats);
+            shard.names.push(names);
             ready.push(clusters);
         }
         Ok((shard, ready))
     }
 
-    fn admit(
-        &self,
-        population: &Population,
-        limits: &Arc<Limits>,
-        member: &Member,
-        tally: usize,
-        cluster: usize,
-    ) -> Seat {
-        let begins = Micros::from(population.start_of(member.index));
+    fn admit(&self, limits: &Arc<Limits>, member: &Member, tally: usize, cluster: usize) -> Seat {
         let interval = Micros::from_ms(limits.sync_interval_ms);
         let mut counted = lock(&self.tallies[tally]);
         let (node, limits) = (member.node.clone(), Arc::clone(limits));
         Seat {
             tally,
             watched: counted.referees.admit(node, cluster, limits),
-            member: counted.admit(interval, begins),
+            member: counted.admit(interval),
         }
     }
 
@@ -291,6 +290,7 @@ impl Shard {
             agent_version: document.map_or_else(first_agent_version, |d| d.agent_version.clone()),
             release: document.map_or_else(first_release, |d| d.release.clone()),
             stage: self.stage.subscribe(),
+            arrivals: self.arrivals.subscribe(),
         };
         self.scenario.populations.iter().map(home).collect()
     }
@@ -341,6 +341,8 @@ orders! {
         DocumentsSet,
         Identify,
         Look,
+        Show,
+        Pause,
         Weigh,
         End,
         Living,
@@ -522,6 +524,86 @@ impl Ask<Shard> for Look {
             }
         }
         seen
+    }
+}
+
+/// Shows single agents, and follows one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Show {
+    /// Which.
+    pub asked: AgentsAsked,
+    /// When, from the start of the run.
+    pub at: Micros,
+}
+
+impl Ask<Shard> for Show {
+    type Answer = AgentsShown;
+
+    async fn done_by(self, shard: &mut Shard) -> AgentsShown {
+        let Self { asked, at } = self;
+        let mut shown = AgentsShown::default();
+        let mut followed = None;
+        let populations = shard.scenario.populations.iter().zip(&shard.rosters);
+        for ((population, roster), (seats, names)) in
+            populations.zip(shard.seats.iter().zip(&shard.names))
+        {
+            for (index, (seat, (cluster, node))) in (roster.first..).zip(seats.iter().zip(names)) {
+                let name = AgentName {
+                    cluster: cluster.to_string(),
+                    node: node.to_string(),
+                };
+                if asked.followed.as_ref() == Some(&name) {
+                    followed = Some((*seat, name.clone()));
+                }
+                let tally = lock(&shard.tallies[seat.tally]);
+                if !asked.lets_through(&name, tally.state(seat.member)) {
+                    continue;
+                }
+                shown.matching += 1;
+                if shown.skipped < asked.skip {
+                    shown.skipped += 1;
+                } else if (shown.rows.len() as u64) < asked.rows {
+                    let offset_ms = clock_offset_ms(shard.scenario.seed, population, index);
+                    let row = tally.row(seat.member, name, offset_ms, at);
+                    shown.rows.push(row);
+                }
+            }
+        }
+        for (number, tally) in shard.tallies.iter().enumerate() {
+            let here = followed.as_ref().filter(|(seat, _)| seat.tally == number);
+            let mut tally = lock(tally);
+            tally.follow(here.map(|(seat, name)| (seat.member, name.clone())));
+            shown.followed = shown.followed.or_else(|| tally.followed().cloned());
+        }
+        shown
+    }
+}
+
+/// Arrivals stand still, or go on where they stood.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Pause {
+    /// Whether they stand still.
+    pub is_paused: bool,
+    /// When, from the start of the run.
+    pub at: Micros,
+}
+
+impl Ask<Shard> for Pause {
+    type Answer = ();
+
+    async fn done_by(self, shard: &mut Shard) {
+        let at = Duration::from(self.at);
+        shard.arrivals.send_modify(|arrivals| {
+            let stopped_at = arrivals.stopped_at.take();
+            arrivals.stopped_at = match self.is_paused {
+                true => stopped_at.or(Some(at)),
+                false => {
+                    let stood = stopped_at.map(|since| at.saturating_sub(since));
+                    arrivals.shift += stood.unwrap_or_default();
+                    None
+                }
+            };
+        });
     }
 }
 

@@ -3,7 +3,7 @@
 //! A member's meter tells it calls, its watch tells it what went through the machine. The tally holds sums and, for each
 //! member, a few words of fixed size; nothing in it grows with time, but for the operations that have ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::machine::{Action, Input, Wake, WakeReason};
@@ -20,6 +20,7 @@ use protocol::pbx::call::{AnswerBody, Reply, Request};
 use protocol::pbx::operation::OperationKind;
 use protocol::pbx::sync::{DocumentReport, DocumentResult, OperationState};
 use protocol::problem::ProblemCode;
+use record::agents::{AgentLog, AgentName, AgentRow};
 use record::fleet::{Fleet, OperationEnd};
 use record::label::ByLabel;
 use record::micros::Window;
@@ -50,6 +51,8 @@ pub struct Tally {
     pub referees: Referees,
     standings: Vec<Standing>,
     window: Window,
+    /// The member whose events are followed.
+    followed: Option<(usize, AgentLog)>,
 }
 
 /// One member, as it stands.
@@ -67,7 +70,9 @@ struct Standing {
     /// When it got the first of them.
     enrolled_at: Option<Micros>,
     interval: Micros,
-    began: Micros,
+    /// Whether its own update is under way.
+    updating: bool,
+    last_call: Option<(Endpoint, Outcome)>,
     /// Since when it owes syncs; none while it owes none.
     owes_syncs_since: Option<Micros>,
     last_sync: Option<Micros>,
@@ -95,6 +100,7 @@ impl Tally {
             referees: Referees::new(context),
             standings: Vec::new(),
             window,
+            followed: None,
         }
     }
 
@@ -110,11 +116,12 @@ impl Tally {
             referees: Referees::new(Context::of_nobody()),
             standings: self.standings.clone(),
             window: self.window,
+            followed: None,
         }
     }
 
     /// Takes in a member that has not begun; answers its place here.
-    pub fn admit(&mut self, interval: Micros, begins: Micros) -> usize {
+    pub fn admit(&mut self, interval: Micros) -> usize {
         self.gauges[Gauge::Waiting] += 1;
         self.fleet.agents += 1;
         self.standings.push(Standing {
@@ -127,7 +134,8 @@ impl Tally {
             identities_before: 0,
             enrolled_at: None,
             interval,
-            began: begins,
+            updating: false,
+            last_call: None,
             owes_syncs_since: None,
             last_sync: None,
             reporting: Generation(0),
@@ -139,12 +147,18 @@ impl Tally {
         self.standings.len() - 1
     }
 
-    /// A document was set for a member. What was set before its agent began is owed from then on.
+    /// A member begins. What was set before is owed from now on.
+    pub fn began(&mut self, member: usize, at: Micros) {
+        for (_, since) in &mut self.standings[member].documents {
+            *since = at;
+        }
+    }
+
+    /// A document was set for a member.
     pub fn document_set(&mut self, member: usize, generation: Generation, at: Micros) {
         self.fleet.convergence.owed += 1;
         let standing = &mut self.standings[member];
-        let since = at.max(standing.began);
-        standing.documents.push((generation, since));
+        standing.documents.push((generation, at));
         if std::mem::replace(&mut standing.has_document, true) && standing.documents.len() == 1 {
             self.gauges[Gauge::Converged] -= 1;
         }
@@ -152,14 +166,19 @@ impl Tally {
 
     /// A member is somewhere else from now on.
     pub fn moved(&mut self, member: usize, to: Gauge, at: Micros) {
+        let to = match to {
+            Gauge::Healthy if self.standings[member].updating => Gauge::Updating,
+            to => to,
+        };
         let from = std::mem::replace(&mut self.standings[member].state, to);
         if from == to {
             return;
         }
+        self.event(member, at, || format!("is {to}"));
         self.gauges[from] -= 1;
         self.gauges[to] += 1;
         match to {
-            Gauge::Healthy => self.owes_syncs(member, at),
+            Gauge::Healthy | Gauge::Updating => self.owes_syncs(member, at),
             Gauge::BackingOff | Gauge::ToldToWait => {}
             _ => self.owes_no_syncs(member, at),
         }
@@ -260,6 +279,7 @@ impl Tally {
             standing.enrolled_at.get_or_insert(at);
         }
         standing.set_up = durable.identity.is_some() && durable.enrollment.is_none();
+        standing.updating = durable.update.is_some();
         let to = match (&durable.idle, standing.set_up) {
             (Some(_), _) => Gauge::Idle,
             (None, true) => Gauge::Healthy,
@@ -331,8 +351,79 @@ impl Tally {
         }
     }
 
+    fn updates(&mut self, member: usize, updating: bool, at: Micros) {
+        self.standings[member].updating = updating;
+        if matches!(
+            self.standings[member].state,
+            Gauge::Healthy | Gauge::Updating
+        ) {
+            self.moved(member, Gauge::Healthy, at);
+        }
+    }
+
+    /// What the one that is followed does.
+    fn event(&mut self, member: usize, at: Micros, what: impl FnOnce() -> String) {
+        if let Some((followed, log)) = &mut self.followed
+            && *followed == member
+        {
+            log.push(at, what());
+        }
+    }
+
+    /// Follows a member from now on, and nobody else; nobody at all without one.
+    pub fn follow(&mut self, member: Option<(usize, AgentName)>) {
+        let is_followed = |member: usize| {
+            let followed = self.followed.as_ref();
+            followed.is_some_and(|(followed, _)| *followed == member)
+        };
+        match member {
+            None => self.followed = None,
+            Some((member, _)) if is_followed(member) => {}
+            Some((member, name)) => {
+                let events = VecDeque::new();
+                self.followed = Some((member, AgentLog { name, events }));
+            }
+        }
+    }
+
+    /// The events of the one that is followed.
+    pub fn followed(&self) -> Option<&AgentLog> {
+        self.followed.as_ref().map(|(_, log)| log)
+    }
+
+    /// What a member is.
+    pub fn state(&self, member: usize) -> Gauge {
+        self.standings[member].state
+    }
+
+    /// A member, as a screen shows it.
+    pub fn row(
+        &self,
+        member: usize,
+        name: AgentName,
+        clock_offset_ms: i64,
+        at: Micros,
+    ) -> AgentRow {
+        let standing = &self.standings[member];
+        AgentRow {
+            name,
+            state: standing.state,
+            operating: standing.operating,
+            synced_ago: standing.last_sync.map(|last| at.since(last)),
+            generation: standing.reporting.0,
+            last_call: standing.last_call,
+            clock_offset_ms,
+        }
+    }
+
     fn noted(&mut self, member: usize, note: &Note, at: Micros) {
+        self.event(member, at, || format!("{note:?}"));
         match note {
+            Note::UpdateBegun { .. } => {
+                self.fleet.update_attempts += 1;
+                self.updates(member, true, at);
+            }
+            Note::Updated { .. } | Note::UpdateFailed { .. } => self.updates(member, false, at),
             Note::Enrolled { .. } => {
                 self.standings[member].set_up = true;
                 self.moved(member, Gauge::Healthy, at);
@@ -407,6 +498,12 @@ impl Place {
         }
     }
 
+    /// The member begins.
+    pub fn began(&self) {
+        let at = self.micros(Instant::now());
+        self.tally().began(self.member, at);
+    }
+
     /// The member is somewhere else from now on.
     pub fn moved(&self, to: Gauge) {
         let at = self.micros(Instant::now());
@@ -472,6 +569,15 @@ impl Meter for Place {
         let mut tally = self.tally();
         tally.recorder.ended(&sample);
         tally.recent.ended(&sample);
+        tally.standings[self.member].last_call = Some((sample.endpoint, sample.outcome));
+        tally.event(self.member, sample.ended, || {
+            format!(
+                "{}: {}, {} after it was due",
+                sample.endpoint,
+                sample.outcome,
+                sample.ended.since(sample.intended)
+            )
+        });
         tally.set_in_flight(self.member, false);
         tally.set_connected(self.member, sample.outcome.class() == Class::Answered);
     }
