@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use agent_drive::files::{Outlives, replace};
-use fleet::run::{Interrupt, Run};
+use fleet::run::{Interrupt, Run, Wanted};
 use record::{RunResult, Snapshot, replay};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -86,6 +86,7 @@ pub(crate) fn show(
     let screen = Screen::new(show.look);
     let live = Live {
         snapshots: run.snapshots(),
+        wanted: run.wanted(),
         interrupt: run.interrupt(),
         out: out.to_owned(),
         breaks_at,
@@ -193,6 +194,7 @@ fn watch(mut terminal: Terminal, mut screen: Screen, mut source: impl Source) ->
 /// A run that goes on.
 struct Live {
     snapshots: watch::Receiver<Snapshot>,
+    wanted: watch::Sender<Wanted>,
     interrupt: watch::Sender<Interrupt>,
     out: PathBuf,
     breaks_at: Option<Duration>,
@@ -204,12 +206,22 @@ impl Source for Live {
             Some(Wish::Quit) => end(&self.interrupt, Interrupt::Gently),
             Some(Wish::QuitAtOnce) => end(&self.interrupt, Interrupt::AtOnce),
             Some(Wish::SnapshotNow) => self.keep_snapshot(),
+            Some(Wish::PauseArrivals) => {
+                self.wanted
+                    .send_modify(|wanted| wanted.paused = !wanted.paused);
+            }
             None => {}
         }
     }
 
     fn look(&mut self, screen: &mut Screen) -> News {
         let mut news = News::Nothing;
+        let asks = screen.asks();
+        self.wanted.send_if_modified(|wanted| {
+            let is_new = wanted.agents != asks;
+            wanted.agents = asks;
+            is_new
+        });
         match self.snapshots.has_changed() {
             Err(_) => return News::Over,
             Ok(false) => {}
@@ -267,8 +279,8 @@ impl Source for Over {
     fn press(&mut self, key: Key, wish: Option<Wish>) {
         match wish {
             Some(Wish::Quit | Wish::QuitAtOnce) => self.stop.store(true, Ordering::Relaxed),
-            // Every second of it is in a file already.
-            Some(Wish::SnapshotNow) => {}
+            // Every second of it is in a file already, and nobody arrives any more.
+            Some(Wish::SnapshotNow | Wish::PauseArrivals) => {}
             None => self.replay.press(key),
         }
     }

@@ -14,6 +14,10 @@ pub enum Key {
     BackTab,
     /// Escape.
     Escape,
+    /// Return.
+    Enter,
+    /// Backspace.
+    Backspace,
     /// Arrow up.
     Up,
     /// Arrow down.
@@ -63,6 +67,8 @@ pub fn keys(mut bytes: &[u8]) -> Vec<Key> {
         let (key, behind) = match (known, first) {
             (Some((key, behind)), _) => (Some(key), behind),
             (None, b'\t') => (Some(Key::Tab), rest),
+            (None, b'\r' | b'\n') => (Some(Key::Enter), rest),
+            (None, 0x08 | 0x7f) => (Some(Key::Backspace), rest),
             (None, 0x1b) if rest.is_empty() => (Some(Key::Escape), rest),
             (None, 0x1b) => (None, behind_unknown(rest)),
             (None, b' '..=b'~') => (Some(Key::Char(char::from(*first))), rest),
@@ -99,6 +105,10 @@ mod tests {
             (b"1?Q", &[Key::Char('1'), Key::Char('?'), Key::Char('Q')]),
             (b"\t\x1b[Z", &[Key::Tab, Key::BackTab]),
             (b"\x1b", &[Key::Escape]),
+            (
+                b"/a\x7f\r",
+                &[Key::Char('/'), Key::Char('a'), Key::Backspace, Key::Enter],
+            ),
             (b"\x1b[A\x1bOBf", &[Key::Up, Key::Down, Key::Char('f')]),
             (b"\x1b[5~\x1b[6~", &[Key::PageUp, Key::PageDown]),
             (b"\x1b[D\x1bOC ", &[Key::Left, Key::Right, Key::Char(' ')]),

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 
 use ratatui::Frame;
 use record::Snapshot;
+use record::agents::AgentsAsked;
 
 use crate::key::Key;
 use crate::look::Look;
 use crate::past::Past;
-use crate::views::{self, Keys, View};
+use crate::views::{self, Keys, Looking, View};
 
 /// How many lines of the log are kept.
 pub const LINES_KEPT: usize = 1_000;
@@ -24,6 +25,8 @@ pub enum Wish {
     QuitAtOnce,
     /// This moment's snapshot is kept in a file.
     SnapshotNow,
+    /// Arrivals stand still, or go on again.
+    PauseArrivals,
 }
 
 /// The screen.
@@ -35,6 +38,7 @@ pub struct Screen {
     help: bool,
     /// What stands before the time: `ENDING`, `PAUSED`.
     word: String,
+    looking: Looking,
     /// Lines of the log below the last one that is shown.
     scrolled: usize,
     log: VecDeque<String>,
@@ -68,6 +72,7 @@ impl Screen {
             view: View::Overview,
             help: false,
             word: String::new(),
+            looking: Looking::default(),
             scrolled: 0,
             log: VecDeque::new(),
             seen: Seen::default(),
@@ -104,14 +109,24 @@ impl Screen {
         word.clone_into(&mut self.word);
     }
 
+    /// What the fleet is asked for while its agents are seen one by one; none in another view.
+    pub fn asks(&self) -> Option<AgentsAsked> {
+        (self.view == View::Agents).then(|| self.looking.asks())
+    }
+
     /// Takes in a key.
     pub fn press(&mut self, key: Key) -> Option<Wish> {
+        // What is typed is text, whatever its letters mean elsewhere.
+        if self.view == View::Agents && self.looking.is_typing() && self.look_for(key) {
+            return None;
+        }
         // The first key after the help takes it away, and does what it does.
         let helped = std::mem::take(&mut self.help);
         match key {
             Key::Char('q') => return Some(Wish::Quit),
             Key::Char('Q') => return Some(Wish::QuitAtOnce),
             Key::Char('s') => return Some(Wish::SnapshotNow),
+            Key::Char('p') => return Some(Wish::PauseArrivals),
             Key::Char('?') => self.help = !helped,
             Key::Char('f') => {
                 self.frozen = match self.frozen {
@@ -119,6 +134,7 @@ impl Screen {
                     None => Some(Box::new(self.seen.clone())),
                 };
             }
+            key if self.view == View::Agents && self.look_for(key) => {}
             Key::Char(digit) => self.view = View::of_key(digit).unwrap_or(self.view),
             Key::Tab => self.view = self.view.next(1),
             Key::BackTab => self.view = self.view.next(View::ALL.len() - 1),
@@ -126,9 +142,19 @@ impl Screen {
             Key::Down => self.scroll(1, false),
             Key::PageUp => self.scroll(PAGE, true),
             Key::PageDown => self.scroll(PAGE, false),
-            Key::Left | Key::Right | Key::Home | Key::End | Key::Escape => {}
+            Key::Left
+            | Key::Right
+            | Key::Home
+            | Key::End
+            | Key::Enter
+            | Key::Backspace
+            | Key::Escape => {}
         }
         None
+    }
+
+    fn look_for(&mut self, key: Key) -> bool {
+        self.looking.press(key, self.seen.now.agents_shown.as_ref())
     }
 
     fn scroll(&mut self, lines: usize, up: bool) {
@@ -162,6 +188,7 @@ impl Screen {
             help: self.help,
             frozen: self.frozen.is_some(),
             word: &self.word,
+            looking: &self.looking,
             scrolled: self.scrolled,
             now: &shown.now,
             past: &shown.past,

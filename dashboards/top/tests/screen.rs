@@ -11,6 +11,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
+use record::agents::{AgentEvent, AgentLog, AgentName, AgentRow, AgentsAsked, AgentsShown};
 use record::judgement::Bound;
 use record::label::Label as _;
 use record::series::Gauge;
@@ -71,6 +72,7 @@ fn second(second: u64) -> Snapshot {
         (Gauge::BackingOff, if bad { 80 } else { 2 }),
         (Gauge::ToldToWait, if bad { 40 } else { 0 }),
         (Gauge::Idle, 1),
+        (Gauge::Updating, 5),
         (Gauge::Connected, started),
         (Gauge::InFlight, 3),
         (Gauge::Operating, 17),
@@ -80,8 +82,8 @@ fn second(second: u64) -> Snapshot {
         snapshot.gauges[gauge] = count;
     }
     let elsewhere = snapshot.gauges.iter().filter(|(gauge, _)| {
-        use Gauge::{BackingOff, Enrolling, Idle, ToldToWait, Waiting};
-        [Waiting, Enrolling, BackingOff, ToldToWait, Idle].contains(gauge)
+        use Gauge::{BackingOff, Enrolling, Idle, ToldToWait, Updating, Waiting};
+        [Waiting, Enrolling, Updating, BackingOff, ToldToWait, Idle].contains(gauge)
     });
     let elsewhere: u64 = elsewhere.map(|(_, count)| count).sum();
     snapshot.gauges[Gauge::Healthy] = 1_000_u64.saturating_sub(elsewhere);
@@ -229,10 +231,124 @@ fn the_run_in_one_line() {
 
 #[test]
 fn the_other_views() {
-    for view in ["2", "3", "4", "5"] {
+    for view in ["2", "3", "4", "5", "6"] {
         let screen = pressed(minute(COLORS), view);
         insta::assert_snapshot!(format!("view_{view}"), picture(&screen, 80, 24));
     }
+}
+
+/// As a fleet answers what the screen asks.
+fn agents(asked: &AgentsAsked) -> AgentsShown {
+    let row = |index: u64| AgentRow {
+        name: AgentName {
+            cluster: format!("clu_nodes-{index}"),
+            node: format!("nodes-{index}"),
+        },
+        state: match index % 10 {
+            7 => Gauge::BackingOff,
+            9 => Gauge::Updating,
+            _ => Gauge::Healthy,
+        },
+        operating: index == 3,
+        synced_ago: (index != 4).then_some(Micros::from_ms(index * 170)),
+        generation: index % 3,
+        last_call: (index != 4).then_some((Endpoint::Sync, Outcome::Ok)),
+        clock_offset_ms: if index == 5 { -90_000 } else { 0 },
+    };
+    let all = (1..=300).map(row);
+    let matching: Vec<AgentRow> = all
+        .filter(|row| asked.lets_through(&row.name, row.state))
+        .collect();
+    AgentsShown {
+        matching: matching.len() as u64,
+        skipped: asked.skip.min(matching.len() as u64),
+        rows: matching
+            .into_iter()
+            .skip(usize::try_from(asked.skip).unwrap())
+            .take(usize::try_from(asked.rows).unwrap())
+            .collect(),
+        followed: asked.followed.clone().map(|name| AgentLog {
+            name,
+            events: (0..20)
+                .map(|at| AgentEvent {
+                    at: Micros::from_ms(at * 700),
+                    what: format!("sync: ok, {at} ms after it was due"),
+                })
+                .collect(),
+        }),
+    }
+}
+
+/// Presses keys, and the fleet answers after each.
+fn looked(mut screen: Screen, keys: &[Key]) -> Screen {
+    for key in keys {
+        assert_eq!(screen.press(*key), None, "{key:?}");
+        let mut next = second(61);
+        next.agents_shown = screen.asks().as_ref().map(agents);
+        screen.see(next);
+    }
+    screen
+}
+
+fn typed(text: &str) -> Vec<Key> {
+    text.chars().map(Key::Char).collect()
+}
+
+#[test]
+fn an_agent_is_looked_for_and_followed() {
+    let keys = [
+        typed("4/quit"),
+        vec![Key::Backspace; 4],
+        typed("ES-1"),
+        vec![Key::Enter],
+    ];
+    let filtered = looked(minute(COLORS), &keys.concat());
+    insta::assert_snapshot!("agents_filtered", picture(&filtered, 80, 24));
+    let far = looked(
+        filtered,
+        &[vec![Key::PageDown; 7], vec![Key::Up, Key::Enter]].concat(),
+    );
+    insta::assert_snapshot!("agents_followed", picture(&far, 80, 24));
+    insta::assert_snapshot!("agents_in_words", picture(&far, 40, 12));
+    // Escape lets go of the one that is followed, then of the filter.
+    let all = looked(far, &[Key::Escape, Key::Escape]);
+    let shown = picture(&all, 80, 24);
+    assert!(shown.contains("─ Agents: 300 ─"), "{shown}");
+    assert!(!shown.contains("Events of"), "{shown}");
+}
+
+// However long the list, the chosen one is seen, and only a part of the list is asked for.
+#[test]
+fn the_chosen_agent_is_always_seen() {
+    let mut screen = looked(minute(COLORS), &typed("4"));
+    for (key, times) in [
+        (Key::Down, 150),
+        (Key::PageDown, 40),
+        (Key::Up, 7),
+        (Key::Home, 1),
+    ] {
+        for _ in 0..times {
+            screen = looked(screen, &[key]);
+            for (width, height) in [(80, 24), (200, 60), (40, 12)] {
+                let shown = picture(&screen, width, height);
+                assert_eq!(shown.matches(" > nodes-").count(), 1, "{shown}");
+            }
+            assert!(screen.asks().unwrap().rows <= 200);
+        }
+    }
+    assert_eq!(looked(screen, &typed("1")).asks(), None);
+}
+
+#[test]
+fn what_is_typed_is_text_and_no_key() {
+    let mut screen = looked(minute(COLORS), &typed("4/"));
+    for char in "qQsfp?1".chars() {
+        assert_eq!(screen.press(Key::Char(char)), None, "{char}");
+    }
+    assert_eq!(screen.asks().unwrap().filter, "qQsfp?1");
+    assert_eq!(screen.press(Key::Enter), None);
+    assert_eq!(screen.press(Key::Char('p')), Some(Wish::PauseArrivals));
+    assert_eq!(screen.press(Key::Char('q')), Some(Wish::Quit));
 }
 
 #[test]
@@ -261,19 +377,20 @@ fn keys_choose_views_in_a_circle() {
     for name in [
         "2 Endpoints",
         "3 Faults",
-        "4 Generator",
-        "5 Log",
+        "4 Agents",
+        "5 Generator",
+        "6 Log",
         "1 Overview",
     ] {
         screen.press(Key::Tab);
         assert!(title(&screen).contains(&format!("[{name}]")), "{name}");
     }
     screen.press(Key::BackTab);
-    assert!(title(&screen).contains("[5 Log]"));
-    // There is no sixth view.
-    for key in ['6', '0', 'x'] {
+    assert!(title(&screen).contains("[6 Log]"));
+    // There is no seventh view.
+    for key in ['7', '0', 'x'] {
         screen.press(Key::Char(key));
-        assert!(title(&screen).contains("[5 Log]"), "{key}");
+        assert!(title(&screen).contains("[6 Log]"), "{key}");
     }
 }
 
@@ -284,6 +401,7 @@ fn some_keys_are_wishes() {
         ('q', Wish::Quit),
         ('Q', Wish::QuitAtOnce),
         ('s', Wish::SnapshotNow),
+        ('p', Wish::PauseArrivals),
     ];
     for (key, wish) in rows {
         assert_eq!(screen.press(Key::Char(key)), Some(wish));
@@ -329,7 +447,7 @@ fn the_log_is_scrolled_line_by_line_and_page_by_page() {
     for line in 0..1_100 {
         screen.log(&format!("line {line}"));
     }
-    screen.press(Key::Char('5'));
+    screen.press(Key::Char('6'));
     let newest = |screen: &Screen| {
         let text = picture(screen, 80, 24);
         let lines: Vec<&str> = text.lines().collect();
@@ -417,7 +535,7 @@ proptest! {
                 .iter()
                 .map(|cell| cell.symbol())
                 .collect();
-            prop_assert!(bottom.starts_with(" 1-5 Tab "), "{bottom}");
+            prop_assert!(bottom.starts_with(" 1-6 Tab "), "{bottom}");
         }
     }
 }

@@ -51,6 +51,39 @@ pub struct Arrivals {
     pub shift: Duration,
 }
 
+impl Arrivals {
+    /// They stand still from a moment on, or go on where they stood.
+    pub fn pause(&mut self, is_paused: bool, at: Duration) {
+        match (is_paused, self.stopped_at) {
+            (true, None) => self.stopped_at = Some(at),
+            (false, Some(since)) => {
+                self.shift += at.saturating_sub(since);
+                self.stopped_at = None;
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    /// Waits for an arrival, for which time stands still while arrivals do.
+    async fn wait(mut arrivals: watch::Receiver<Self>, clock: SystemClock, planned: Duration) {
+        loop {
+            let Arrivals { stopped_at, shift } = *arrivals.borrow_and_update();
+            tokio::select! {
+                biased;
+                Ok(()) = arrivals.changed() => {}
+                () = at(clock, planned + shift), if stopped_at.is_none() => return,
+                else => pending().await,
+            }
+        }
+    }
+}
+
+/// Waits for a moment, from the start of the run.
+async fn at(clock: SystemClock, moment: Duration) {
+    let ms = u64::try_from(moment.as_millis()).unwrap_or(u64::MAX);
+    clock.sleep_until(Monotonic::from_ms(ms)).await;
+}
+
 /// What the members of a population share.
 #[derive(Debug, Clone)]
 pub struct Home {
@@ -168,8 +201,7 @@ impl Home {
     }
 
     async fn at(&self, moment: Duration) {
-        let ms = u64::try_from(moment.as_millis()).unwrap_or(u64::MAX);
-        self.clock.sleep_until(Monotonic::from_ms(ms)).await;
+        at(self.clock, moment).await;
     }
 
     /// Waits for a moment; tells whether the run has not ended before.
@@ -181,18 +213,12 @@ impl Home {
         }
     }
 
-    /// Waits for a member's arrival, for which time stands still while arrivals do; tells whether the run has not ended
-    /// before.
+    /// Waits for a member's arrival; tells whether the run has not ended before.
     async fn arrives(&self, planned: Duration) -> bool {
-        let mut arrivals = self.arrivals.clone();
-        loop {
-            let Arrivals { stopped_at, shift } = *arrivals.borrow_and_update();
-            tokio::select! {
-                biased;
-                () = self.ending() => return false,
-                Ok(()) = arrivals.changed() => {}
-                () = self.at(planned + shift), if stopped_at.is_none() => return true,
-            }
+        tokio::select! {
+            biased;
+            () = self.ending() => false,
+            () = Arrivals::wait(self.arrivals.clone(), self.clock, planned) => true,
         }
     }
 
@@ -291,4 +317,34 @@ fn crash_leaves(member: &Member) -> CrashLeaves {
 pub(crate) fn boot_entry(release: &ReleaseVersion) -> EntryName {
     EntryName::new(format!("pbx-{release}-amd64.efi"))
         .unwrap_or_else(|_| EntryName::new("pbx-amd64.efi").expect("a name of plain letters"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn arrivals_that_stood_still_go_on_where_they_stood() {
+        let seconds = Duration::from_secs;
+        let clock = SystemClock::start();
+        let (arrivals, _) = watch::channel(Arrivals::default());
+        let pauses = async {
+            for (moment, is_paused) in [(2, true), (3, true), (5, false), (20, true)] {
+                at(clock, seconds(moment)).await;
+                arrivals.send_modify(|arrivals| arrivals.pause(is_paused, seconds(moment)));
+            }
+        };
+        let arrived = |planned| {
+            let waiting = Arrivals::wait(arrivals.subscribe(), clock, seconds(planned));
+            async move {
+                waiting.await;
+                clock.now().monotonic.as_ms() / 1_000
+            }
+        };
+        // Stopped from 2 to 5: whoever was to come at 1 came, the others come 3 seconds later.
+        let (_, first, second, third) = tokio::join!(pauses, arrived(1), arrived(3), arrived(10));
+        assert_eq!((first, second, third), (1, 6, 13));
+        let never = tokio::time::timeout(seconds(1_000), arrived(18));
+        assert!(never.await.is_err(), "they stand still");
+    }
 }

@@ -593,17 +593,9 @@ impl Ask<Shard> for Pause {
 
     async fn done_by(self, shard: &mut Shard) {
         let at = Duration::from(self.at);
-        shard.arrivals.send_modify(|arrivals| {
-            let stopped_at = arrivals.stopped_at.take();
-            arrivals.stopped_at = match self.is_paused {
-                true => stopped_at.or(Some(at)),
-                false => {
-                    let stood = stopped_at.map(|since| at.saturating_sub(since));
-                    arrivals.shift += stood.unwrap_or_default();
-                    None
-                }
-            };
-        });
+        shard
+            .arrivals
+            .send_modify(|arrivals| arrivals.pause(self.is_paused, at));
     }
 }
 

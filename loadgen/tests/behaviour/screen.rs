@@ -267,7 +267,7 @@ fn a_terminal_that_is_gone_ends_no_run_0() {
 fn this_seconds_snapshot_is_beside_the_result_on_request() {
     let (place, mut pty, running) = long();
     pty.shows("1s/600s");
-    pty.press("s5");
+    pty.press("s6");
     pty.shows("out/snapshot-");
     pty.press("Q");
     running.end();
@@ -279,12 +279,46 @@ fn this_seconds_snapshot_is_beside_the_result_on_request() {
     assert_eq!(snapshot.agents, 5);
 }
 
+// In shards as well, which each show their part of the list.
+#[test]
+fn an_agent_is_followed_and_arrivals_stand_still_while_they_are_told_to() {
+    let scenario = expecting(ENROLLED).replace("\"2s\"", "\"10m\"");
+    let place = Place::with(&scenario.replace(
+        "count = 5",
+        "count = 5\narrival = { ramp = { over = \"8m\" } }",
+    ));
+    let mut pty = Pty::new(80, 24);
+    let running = pty.start(&mut place.loadgen(&[&RUN[..], &["--shards", "2"]].concat()));
+    pty.shows("1s/600s");
+    pty.press("4");
+    pty.shows("Agents: 5");
+    // One of the second shard.
+    pty.press("/des-5\r\r");
+    pty.shows("Agents: 1 with /des-5");
+    pty.shows("Events of nodes-5 in clu_nodes-5");
+    pty.press("\u{1b}");
+    pty.press("/");
+    pty.press("\u{1b}");
+    pty.shows("Agents: 5 ");
+    pty.press("\r");
+    pty.shows("Events of nodes-1 in clu_nodes-1");
+    pty.shows("s sync: ok, ");
+    pty.press("p");
+    pty.shows("PAUSED");
+    pty.press("pQ");
+    running.end();
+    pty.given_back();
+    let notes = place.result().notes;
+    let still = |note: &String| note.starts_with("arrivals stood still by hand from ");
+    assert!(notes.iter().any(still), "{notes:?}");
+}
+
 #[test]
 fn a_terminal_that_gets_another_size_is_drawn_anew() {
     let (_place, mut pty, running) = long();
     pty.shows("[1 Overview]");
     pty.resize(40, 12);
-    pty.shows(" 1-5 Tab f s q Q  ? help");
+    pty.shows(" 1-6 Tab p f s q Q  ? help");
     pty.resize(200, 60);
     pty.shows("q end  Q at once  ? help");
     pty.press("Q");

@@ -2,6 +2,7 @@
 //!
 //! A screen of less than 60 by 15 is told in words alone, one of less than 20 by 5 in one line.
 
+mod agents;
 mod endpoints;
 mod faults;
 mod generator;
@@ -10,6 +11,8 @@ mod log;
 mod overview;
 
 use std::collections::VecDeque;
+
+pub(crate) use self::agents::Looking;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -26,15 +29,17 @@ pub(crate) enum View {
     Overview,
     Endpoints,
     Faults,
+    Agents,
     Generator,
     Log,
 }
 
 impl View {
-    pub(crate) const ALL: [View; 5] = [
+    pub(crate) const ALL: [View; 6] = [
         View::Overview,
         View::Endpoints,
         View::Faults,
+        View::Agents,
         View::Generator,
         View::Log,
     ];
@@ -44,6 +49,7 @@ impl View {
             View::Overview => "Overview",
             View::Endpoints => "Endpoints",
             View::Faults => "Faults",
+            View::Agents => "Agents",
             View::Generator => "Generator",
             View::Log => "Log",
         }
@@ -70,6 +76,7 @@ pub(crate) struct Scene<'a> {
     pub(crate) help: bool,
     pub(crate) frozen: bool,
     pub(crate) word: &'a str,
+    pub(crate) looking: &'a Looking,
     pub(crate) scrolled: usize,
     pub(crate) now: &'a Snapshot,
     pub(crate) past: &'a Past,
@@ -120,6 +127,7 @@ pub(crate) fn draw(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
         (View::Overview, _) => put(buffer, body, &overview::in_words(scene, body)),
         (View::Endpoints, _) => put(buffer, body, &endpoints::lines(scene, body.width)),
         (View::Faults, _) => put(buffer, body, &faults::lines(scene)),
+        (View::Agents, _) => put(buffer, body, &agents::lines(scene, body)),
         (View::Generator, _) => put(buffer, body, &generator::lines(scene, body)),
         (View::Log, _) => put(buffer, body, &log::lines(scene, body.height)),
     }
@@ -149,8 +157,9 @@ fn progress(now: &Snapshot) -> String {
 
 fn title(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
     let frozen = if scene.frozen { "FROZEN" } else { "" };
+    let paused = if scene.now.paused { "PAUSED" } else { "" };
     let mut right = String::new();
-    for word in [frozen, scene.word, &progress(scene.now)] {
+    for word in [frozen, paused, scene.word, &progress(scene.now)] {
         if !word.is_empty() {
             right.push(' ');
             right.push_str(word);
@@ -162,9 +171,14 @@ fn title(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
         false => format!(" {number} {} ", view.name()),
     };
     let tabs: String = (1..).zip(View::ALL).map(tab).collect();
+    let number = |(number, view): (usize, View)| match view == scene.view {
+        true => format!("[{number} {}]", view.name()),
+        false => format!(" {number} "),
+    };
+    let numbers: String = (1..).zip(View::ALL).map(number).collect();
     let room_left = usize::from(area.width).saturating_sub(right.chars().count());
-    // All of them or this one: half of a name says nothing.
-    let all = [format!(" loadgen {}", tabs.trim_end()), tabs];
+    // Half of a name says nothing.
+    let all = [format!(" loadgen {}", tabs.trim_end()), tabs, numbers];
     let fits = |left: &String| left.chars().count() <= room_left;
     let left = all.into_iter().find(fits).unwrap_or_else(|| {
         let one = format!(" {} {}", scene.view as usize + 1, scene.view.name());
@@ -176,6 +190,7 @@ fn title(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
 
 fn bottom(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect, room: Room) {
     let keys = match room {
+        Room::Full if scene.view == View::Agents => scene.keys.agents,
         Room::Full => scene.keys.line,
         _ => scene.keys.short,
     };
@@ -187,20 +202,33 @@ fn bottom(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect, room: Room) {
 #[derive(Debug)]
 pub(crate) struct Keys {
     line: &'static str,
+    /// The same while single agents are seen.
+    agents: &'static str,
     /// The same in a narrow terminal.
     short: &'static str,
     /// Every key and what it does.
     help: &'static [&'static str],
 }
 
+impl Keys {
+    /// Whether the run is over.
+    pub(crate) fn is_of_replay(&self) -> bool {
+        std::ptr::eq(self, &KEYS_OF_REPLAY)
+    }
+}
+
 /// While a run goes on.
 pub(crate) const KEYS_OF_RUN: Keys = Keys {
-    line: " 1-5 Tab  f freeze  s snapshot  q end  Q at once  ? help",
-    short: " 1-5 Tab f s q Q  ? help",
+    line: " 1-6 Tab  p pause  f freeze  s snapshot  q end  Q at once  ? help",
+    agents: " 1-6 Tab  / filter  Up Down choose  Enter follow  Esc let go  q end  ? help",
+    short: " 1-6 Tab p f s q Q  ? help",
     help: &[
-        "1 to 5       that view",
+        "1 to 6       that view",
         "Tab          the next view, with Shift the one before",
-        "Up, Down     a line of the log, Page a page",
+        "Up, Down     a line of the log, an agent; Page a page",
+        "/            agents: by node, cluster or state; Esc all",
+        "Enter        agents: follow one's events; Esc lets go",
+        "p            stop arrivals, and let them go on",
         "f            freeze the figures, and let them go on",
         "s            this second's snapshot in a file",
         "q, Ctrl-C    end: calls under way may end",
@@ -211,10 +239,11 @@ pub(crate) const KEYS_OF_RUN: Keys = Keys {
 
 /// When it is over.
 pub(crate) const KEYS_OF_REPLAY: Keys = Keys {
-    line: " 1-5 Tab  Space play  Left Right step  + - speed  f freeze  q leave  ? help",
-    short: " 1-5 Tab Space q  ? help",
+    line: " 1-6 Tab  Space play  Left Right step  + - speed  f freeze  q leave  ? help",
+    agents: " 1-6 Tab  Space play  q leave  ? help",
+    short: " 1-6 Tab Space q  ? help",
     help: &[
-        "1 to 5       that view",
+        "1 to 6       that view",
         "Tab          the next view, with Shift the one before",
         "Up, Down     a line of the log, Page a page",
         "Space        play and pause; at the end, play again",

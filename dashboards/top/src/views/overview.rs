@@ -185,7 +185,7 @@ fn waterfall(scene: &Scene<'_>, width: usize) -> Vec<Line<'static>> {
         let (begins, long) = part(before, count, scene.now.agents, bars);
         before = before.saturating_add(count);
         let tone = match state {
-            Gauge::Healthy => Tone::Good,
+            Gauge::Healthy | Gauge::Updating => Tone::Good,
             Gauge::Waiting | Gauge::Enrolling => Tone::Quiet,
             Gauge::Idle | Gauge::Down => Tone::Bad,
             _ => Tone::Open,
