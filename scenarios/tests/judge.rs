@@ -151,7 +151,7 @@ fn an_error_without_an_expectation_fails_nothing() {
     assert_eq!(result.account.total().ended[Outcome::Reset], 2);
 }
 
-// case L36: a fleet that is smaller than it was to be is not a pass.
+// case L37: a fleet that is smaller than it was to be is not a pass.
 #[test]
 fn an_expectation_that_does_not_hold_fails_the_run() {
     let mut result = run(well);
@@ -302,4 +302,57 @@ fn a_result_carries_the_scenario_that_it_can_be_judged_by() {
     let kept =
         Scenario::parse("result", &result.run.scenario_toml).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(kept.judge(&mut result).exit.code(), 0);
+}
+
+// case L20: in which order things are expected changes neither the verdict nor what is said of each.
+#[test]
+fn the_order_of_what_is_expected_changes_no_verdict() {
+    let (head, expected) = TEXT.split_once("[[expect]]").unwrap_or_else(|| panic!());
+    let expected: Vec<&str> = expected.split("[[expect]]").collect();
+    let orders = [
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
+    ];
+    // All holds; one fails; one has no data, and another fails or does not.
+    let rows = [
+        (10, "allow_empty = true", 0),
+        (9, "allow_empty = true", 1),
+        (9, "allow_empty = false", 1),
+        (10, "allow_empty = false", 5),
+    ];
+    for (enrolled, allowed, code) in rows {
+        for order in orders {
+            let shuffled = order
+                .map(|at| format!("[[expect]]{}", expected[at]))
+                .concat();
+            let text = format!("{head}{shuffled}").replace("allow_empty = true", allowed);
+            let shuffled = Scenario::parse("small.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+            let mut result = run(well);
+            result.fleet.enrolled = enrolled;
+            let decision = shuffled.judge(&mut result);
+            assert_eq!(decision.exit.code(), code, "{order:?} {allowed}");
+            let mut said: Vec<String> = result
+                .expectations
+                .iter()
+                .map(|it| it.to_string())
+                .collect();
+            said.sort();
+            let mut in_order = run(well);
+            in_order.fleet.enrolled = enrolled;
+            let text = TEXT.replace("allow_empty = true", allowed);
+            let first = Scenario::parse("small.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+            first.judge(&mut in_order);
+            let mut due: Vec<String> = in_order
+                .expectations
+                .iter()
+                .map(|it| it.to_string())
+                .collect();
+            due.sort();
+            assert_eq!(said, due, "{order:?} {allowed}");
+        }
+    }
 }

@@ -451,6 +451,7 @@ fn a_low_soft_limit_of_open_files_is_no_limit() {
     assert_eq!(numbers[0], numbers[1], "{line}");
 }
 
+// case L31: nor does a portal without a free descriptor ask for one in a loop.
 #[tokio::test]
 async fn out_of_descriptors_it_waits_and_goes_on() {
     let mut shell = Command::new("sh");

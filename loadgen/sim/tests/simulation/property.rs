@@ -301,6 +301,7 @@ struct Life {
     judged: BTreeMap<u8, u64>,
 }
 
+// case L50: run once more, each seed comes to the same digest.
 #[test]
 fn whatever_goes_wrong_every_agent_ends_well_and_the_run_can_be_repeated() {
     let seeds = seeds(500);
