@@ -430,6 +430,12 @@ impl<W: Watch<Agent>> Simulation<W> {
         }
     }
 
+    /// From now on this goes wrong, and nothing else.
+    pub fn set_troubles(&mut self, troubles: Troubles) {
+        self.odds = Odds::new(&troubles);
+        self.settings.troubles = troubles;
+    }
+
     /// Somebody gives a member another clock.
     pub fn set_clock(&mut self, member: usize, clock: NodeClock) {
         self.lives[member].clock = clock;

@@ -6,6 +6,7 @@
 )]
 
 mod addons;
+mod herd;
 mod lab;
 mod leaders;
 mod mixed;
