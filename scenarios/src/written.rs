@@ -104,7 +104,7 @@ form! {
     pub(crate) struct Stage {
         /// How many agents begin in it.
         count: Count<1, 1_000_000>, optional;
-        /// Which share of the population begins in it.
+        /// Which share of the population's agents begins in it.
         share: Share, optional;
         /// How long it takes; 0s for all at once.
         over: Span, required;
@@ -120,11 +120,11 @@ form! {
         task_cost: Cost, optional;
         /// Steps of operations, by name.
         step_cost: ByWord<Step, Cost>, optional;
-        /// The part of the runs of a step that fail, by the step's name.
+        /// The part of a step's runs, in all operations together, that fail; by the step's name.
         failure_share: ByWord<Step, Share>, optional;
         /// How far the clock is off, in milliseconds, or {uniform = [-500, 500]}.
         clock_offset_ms: Spread, optional;
-        /// How fast the clock drifts, in millionths.
+        /// How fast the clock drifts, in microseconds a second.
         clock_drift_ppm: Spread, optional;
         /// The part of the agents that crash once during the run.
         crash_share: Share, optional;
@@ -178,7 +178,7 @@ form! {
         days: Vec<At<Weekday>>, required;
         /// When it begins, as HH:MM.
         start: TimeOfDay, required;
-        /// How long it is.
+        /// How long it is, in minutes.
         duration_minutes: Count<1, 1_440>, required;
         /// The IANA time zone of its start.
         time_zone: String, required;
@@ -289,7 +289,7 @@ form! {
 form! {
     /// A share of the agents is revoked.
     pub(crate) struct Revoke {
-        /// Which share.
+        /// Which share of all agents.
         share: Share, required;
     }
 }
@@ -321,7 +321,7 @@ form! {
     pub(crate) struct Generator {
         /// How late 99 % of the requests may be started. Default 100ms.
         lateness_p99_at_most: Positive, optional;
-        /// Which share of what is due may be left undone. Default 0.001.
+        /// Which share of all requests that are due may be left undone. Default 0.001.
         dropped_share_at_most: Share, optional;
     }
 }
@@ -382,11 +382,11 @@ form! {
         endpoint: Endpoint, optional;
         /// How they ended.
         outcome: Outcome, required;
-        /// No fewer.
+        /// No fewer requests, of all agents together.
         at_least: Number, optional;
-        /// No more.
+        /// No more requests, of all agents together.
         at_most: Number, optional;
-        /// So many.
+        /// So many requests, of all agents together.
         exactly: Number, optional;
         /// Whether it holds when there is nothing to judge. Default false.
         allow_empty: bool, optional;
@@ -400,9 +400,9 @@ form! {
         endpoint: Endpoint, required;
         /// How they ended.
         outcome: Outcome, required;
-        /// No less.
+        /// No less of all agents' requests.
         at_least: Share, optional;
-        /// No more.
+        /// No more of all agents' requests.
         at_most: Share, optional;
         /// Whether it holds when there is nothing to judge. Default false.
         allow_empty: bool, optional;
@@ -414,9 +414,9 @@ form! {
     pub(crate) struct Throughput {
         /// Whose.
         endpoint: Endpoint, required;
-        /// No fewer a second.
+        /// No fewer a second, of all agents together.
         at_least: Rate, optional;
-        /// No more a second.
+        /// No more a second, of all agents together.
         at_most: Rate, optional;
         /// Whether it holds when there is nothing to judge. Default false.
         allow_empty: bool, optional;
@@ -426,9 +426,9 @@ form! {
 form! {
     /// How many agents are enrolled at the end.
     pub(crate) struct Enrolled {
-        /// No fewer: a number, or "all".
+        /// No fewer agents: a number, or "all".
         at_least: Headcount, optional;
-        /// So many: a number, or "all".
+        /// So many agents: a number, or "all".
         exactly: Headcount, optional;
         /// Whether it holds when there is nothing to judge. Default false.
         allow_empty: bool, optional;
@@ -462,7 +462,7 @@ form! {
 form! {
     /// Which part of the expected syncs is missing.
     pub(crate) struct SyncDeficit {
-        /// No more.
+        /// No more of the syncs that all agents together owe.
         at_most: Share, required;
         /// Whether it holds when there is nothing to judge. Default false.
         allow_empty: bool, optional;
@@ -476,11 +476,11 @@ form! {
         kind: OperationKind, required;
         /// In which state.
         state: OperationEnd, required;
-        /// No fewer: a number, or "all" of that kind.
+        /// No fewer operations, of all clusters together: a number, or "all" of that kind.
         at_least: Headcount, optional;
-        /// No more.
+        /// No more operations, of all clusters together.
         at_most: Headcount, optional;
-        /// So many: a number, or "all" of that kind.
+        /// So many operations, of all clusters together: a number, or "all" of that kind.
         exactly: Headcount, optional;
         /// Whether it holds when there is nothing to judge. Default false.
         allow_empty: bool, optional;
@@ -500,7 +500,7 @@ form! {
 form! {
     /// Identities beyond one an agent.
     pub(crate) struct DuplicateIdentities {
-        /// No more.
+        /// No more identities, of all agents together.
         at_most: Number, required;
         /// Whether it holds when there is nothing to judge. Default false.
         allow_empty: bool, optional;

@@ -90,6 +90,7 @@ fn the_command_line_wins_and_what_it_said_is_kept() {
     assert_eq!(steady().overrides.given().len(), 0);
 }
 
+// case L15: a number of agents on the command line is of all populations together.
 #[test]
 fn agents_are_shared_out_as_the_file_has_them() {
     let text = r#"
@@ -267,4 +268,73 @@ fn the_schema_says_what_each_key_is() {
         }
     }
     walk(&schema(), "");
+}
+
+// case L15: a number that counts or measures something says what, so that nobody takes a total for one agent's part.
+#[test]
+fn the_schema_says_of_each_number_what_it_is_a_number_of() {
+    const SAID: [&str; 13] = [
+        "agents",
+        "servers",
+        "clusters",
+        "requests",
+        "operations",
+        "identities",
+        "syncs",
+        "snapshots",
+        "percentile",
+        "second",
+        "times",
+        "minutes",
+        "milli",
+    ];
+    // Numbers that are names, not quantities.
+    const NAMES: [&str; 3] = ["seed", "referees", "floor"];
+    fn is_number(schema: &Value) -> bool {
+        let kind = schema.get("type").and_then(Value::as_str);
+        let alternatives = schema.get("oneOf").and_then(Value::as_array);
+        matches!(kind, Some("number" | "integer"))
+            || alternatives.into_iter().flatten().any(is_number)
+            || ["items", "additionalProperties"]
+                .iter()
+                .any(|inner| schema.get(*inner).is_some_and(is_number))
+    }
+    fn walk(schema: &Value, path: &str, judged: &mut u32) {
+        for (key, schema) in schema
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+        {
+            let path = format!("{path}.{key}");
+            if is_number(schema) && !NAMES.contains(&key.as_str()) {
+                let said = schema["description"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_lowercase();
+                assert!(
+                    SAID.iter().any(|word| said.contains(word)),
+                    "{path}: {said:?}"
+                );
+                *judged += 1;
+            }
+            walk(schema, &path, judged);
+        }
+        for inner in ["items", "additionalProperties"] {
+            if let Some(inner) = schema.get(inner) {
+                walk(inner, path, judged);
+            }
+        }
+        for alternative in schema
+            .get("oneOf")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            walk(alternative, path, judged);
+        }
+    }
+    let mut judged = 0;
+    walk(&schema(), "", &mut judged);
+    assert!(judged >= 30, "{judged}");
 }
