@@ -64,14 +64,18 @@ impl Arrivals {
         }
     }
 
-    /// Waits for an arrival, for which time stands still while arrivals do.
-    async fn wait(mut arrivals: watch::Receiver<Self>, clock: SystemClock, planned: Duration) {
+    /// Waits for an arrival, for which time stands still while arrivals do; tells when it was due.
+    async fn wait(
+        mut arrivals: watch::Receiver<Self>,
+        clock: SystemClock,
+        planned: Duration,
+    ) -> Duration {
         loop {
             let Arrivals { stopped_at, shift } = *arrivals.borrow_and_update();
             tokio::select! {
                 biased;
                 Ok(()) = arrivals.changed() => {}
-                () = at(clock, planned + shift), if stopped_at.is_none() => return,
+                () = at(clock, planned + shift), if stopped_at.is_none() => return planned + shift,
                 else => pending().await,
             }
         }
@@ -213,12 +217,12 @@ impl Home {
         }
     }
 
-    /// Waits for a member's arrival; tells whether the run has not ended before.
-    async fn arrives(&self, planned: Duration) -> bool {
+    /// Waits for a member's arrival; tells when it was due, and nothing if the run has ended before.
+    async fn arrives(&self, planned: Duration) -> Option<Duration> {
         tokio::select! {
             biased;
-            () = self.ending() => false,
-            () = Arrivals::wait(self.arrivals.clone(), self.clock, planned) => true,
+            () = self.ending() => None,
+            due = Arrivals::wait(self.arrivals.clone(), self.clock, planned) => Some(due),
         }
     }
 
@@ -239,17 +243,19 @@ fn offset_ms(lineage: &Lineage, population: &Population) -> i64 {
 
 /// Lives a member's life, to the end of the run.
 pub async fn live(home: Home, member: Member, cluster: Arc<Mutex<SimCluster>>, place: Place) {
-    if !home.arrives(home.population.start_of(member.index)).await {
+    let planned = home.population.start_of(member.index);
+    let Some(mut down_at) = home.arrives(planned).await else {
         return;
-    }
+    };
     place.began();
     let node = home.node(&member, cluster);
     let mut crash = home.crash_moment(&member);
     for boot in 0.. {
-        let up_at = home.since_start() + home.boot_time(&member, boot);
+        let up_at = down_at + home.boot_time(&member, boot);
         if !home.lives_until(up_at).await {
             return;
         }
+        let place = place.begun_late(home.since_start().saturating_sub(up_at));
         let world = World {
             portal: HttpPortal::new(
                 &home.transport,
@@ -293,6 +299,7 @@ pub async fn live(home: Home, member: Member, cluster: Arc<Mutex<SimCluster>>, p
             () = node.rolls_back() => {}
         }
         place.moved(Gauge::Down);
+        down_at = home.since_start();
     }
 }
 
@@ -337,8 +344,9 @@ mod tests {
         let arrived = |planned| {
             let waiting = Arrivals::wait(arrivals.subscribe(), clock, seconds(planned));
             async move {
-                waiting.await;
-                clock.now().monotonic.as_ms() / 1_000
+                let due = waiting.await;
+                assert_eq!(clock.now().monotonic.as_ms(), due.as_millis() as u64);
+                due.as_secs()
             }
         };
         // Stopped from 2 to 5: whoever was to come at 1 came, the others come 3 seconds later.

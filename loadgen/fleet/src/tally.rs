@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use agent_core::machine::{Action, Input, Wake, WakeReason};
 use agent_core::note::Note;
@@ -485,6 +486,8 @@ pub struct Place {
     member: usize,
     seat: Seat,
     clock: SystemClock,
+    /// By how much the first request of this start is late already, since the start was.
+    begun_late: Micros,
 }
 
 impl Place {
@@ -495,6 +498,7 @@ impl Place {
             member,
             seat,
             clock,
+            begun_late: Micros::ZERO,
         }
     }
 
@@ -502,6 +506,20 @@ impl Place {
     pub fn began(&self) {
         let at = self.micros(Instant::now());
         self.tally().began(self.member, at);
+    }
+
+    /// The same place for a start that came so late. The agent does not know, so what it asks for first was due so much
+    /// before it says.
+    pub fn begun_late(&self, by: Duration) -> Self {
+        Self {
+            begun_late: by.into(),
+            ..self.clone()
+        }
+    }
+
+    /// When a request was due: an agent's first word in a start, by when it should have begun.
+    fn due(&self, intended: Monotonic) -> Micros {
+        moment(intended).since(self.begun_late)
     }
 
     /// The member is somewhere else from now on.
@@ -531,12 +549,14 @@ fn moment(now: Monotonic) -> Micros {
 
 impl Meter for Place {
     fn planned(&mut self, endpoint: Endpoint, intended: Monotonic) {
+        let due = self.due(intended);
         let mut tally = self.tally();
-        tally.recorder.planned(endpoint, moment(intended));
+        tally.recorder.planned(endpoint, due);
         tally.recent.planned(endpoint);
     }
 
     fn dropped(&mut self, endpoint: Endpoint) {
+        self.begun_late = Micros::ZERO;
         self.tally().recorder.dropped(endpoint);
     }
 
@@ -552,7 +572,7 @@ impl Meter for Place {
         let sample = Sample {
             endpoint: call.endpoint,
             outcome: call.outcome,
-            intended: moment(call.intended),
+            intended: self.due(call.intended),
             started: self.micros(call.started),
             first_byte_out: call.first_byte_out.map(|at| self.micros(at)),
             ended: self.micros(call.ended),
@@ -566,6 +586,7 @@ impl Meter for Place {
                 }),
             }),
         };
+        self.begun_late = Micros::ZERO;
         let mut tally = self.tally();
         tally.recorder.ended(&sample);
         tally.recent.ended(&sample);

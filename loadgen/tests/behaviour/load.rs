@@ -1,8 +1,14 @@
-//! A thousand agents at once, and the shipped scenario that is about them.
+//! How much is asked at once: a thousand agents, ten times the pace, any number of threads, a generator that is held up
+//! while its agents are to begin; and the shipped scenario that is about it.
+
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use protocol::endpoint::Endpoint;
+use record::{Histogram, Micros, Outcome};
 
-use super::program::{DOCUMENT, ENROLLED, Place, adds_up, small};
+use super::portal::{Between, Fate, Portal};
+use super::program::{DOCUMENT, ENROLLED, Going, Place, adds_up, expecting, small};
 
 /// They boot in one moment, so they enroll together and fetch the manifest of their first document together: two that ask
 /// in the same second sign the same bytes, and neither is a replay.
@@ -41,4 +47,95 @@ fn the_shipped_storm_passes() {
     ];
     let done = place.call(&arguments);
     done.ended(0, "PASS");
+}
+
+// case L4, L8: what the generator itself was held up by while its agents were to begin is lateness, and not the portal's.
+#[test]
+fn agents_that_begin_late_are_late() {
+    const HELD_UP: Duration = Duration::from_secs(2);
+    let (place, portal) = (Place::new(), Portal::plain());
+    let arrival = "count = 5\narrival = { ramp = { over = \"1500ms\" } }";
+    let scenario = expecting(ENROLLED)
+        .replace("count = 5", arrival)
+        .replace("\"2s\"", "\"5s\"");
+    place.write("s.toml", scenario);
+    place.write("tokens", portal.tokens(5));
+    let (seen, requests) = channel();
+    let between = Between::stand(portal.address(), move |_, request| {
+        let _ = seen.send(request.endpoint().to_owned());
+        Fate::Honest
+    });
+    let going = place.start(&["--portal", &between.url, "--tokens", "tokens"]);
+    // The first has come; the others are to begin before it goes on.
+    assert!(requests.iter().any(|endpoint| endpoint == "enroll"));
+    going.signal("-STOP");
+    while requests.recv_timeout(HELD_UP).is_ok() {}
+    going.signal("-CONT");
+    going.end().ended(0, "PASS");
+    let result = place.result();
+    adds_up(&result);
+    let long = |times: &Histogram| times.count() - times.count_within(Micros::from_ms(500));
+    let enrolled = result.samples.cell(Endpoint::Enroll, Outcome::Ok).unwrap();
+    // The one that was under way meanwhile could not be read.
+    assert!(long(&enrolled.service) <= 1, "{enrolled:?}");
+    assert!(long(&enrolled.response) >= 3, "{enrolled:?}");
+    assert!(long(&result.samples.lateness) >= 3, "{:?}", result.figures);
+}
+
+// case L14: how many threads there are is in no figure.
+#[test]
+fn any_number_of_threads_asks_as_often() {
+    let scenario = expecting(ENROLLED).replace("\"2s\"", "\"4s\"");
+    let going = ["1", "2", "16"].map(|threads| {
+        let place = Place::with(&scenario);
+        let arguments = ["run", "s.toml", "--out", "out", "--agents", "20"];
+        let mut command = place.loadgen(&arguments);
+        command.env("TOKIO_WORKER_THREADS", threads);
+        (Going::start(&mut command), place, threads)
+    });
+    for (going, place, threads) in going {
+        going.end().ended(0, "PASS");
+        let result = place.result();
+        adds_up(&result);
+        let deficit = result.figures.sync_deficit.unwrap();
+        let asked = result.account.line(Endpoint::Sync).started as f64;
+        // One more each for the first, which comes at once. A busy machine may ask late, and so less often.
+        let most = deficit.expected * 1.2 + 20.0;
+        assert!(asked <= most, "{threads}: {asked} syncs, {deficit:?}");
+        assert!(asked >= most / 4.0, "{threads}: {asked} syncs, {deficit:?}");
+    }
+}
+
+// case L16: agents that ask ten times as often as they can be answered are answered no less often for that.
+#[test]
+fn who_asks_for_far_too_much_gets_no_less() {
+    // A sync takes most of the interval at one pace, and eight of them at the other.
+    let answered_after = Duration::from_millis(250);
+    let going = ["0.01", "0.001"].map(|tempo| {
+        let (place, portal) = (Place::new(), Portal::plain());
+        let tempo = format!("tempo = {tempo}");
+        let scenario = expecting(ENROLLED)
+            .replace("tempo = 0.01", &tempo)
+            .replace("\"2s\"", "\"5s\"");
+        place.write("s.toml", scenario);
+        place.write("tokens", portal.tokens(5));
+        let between = Between::stand(portal.address(), move |_, request| {
+            match request.endpoint() {
+                "sync" => Fate::Late(answered_after),
+                _ => Fate::Honest,
+            }
+        });
+        let going = place.start(&["--portal", &between.url, "--tokens", "tokens"]);
+        (going, place, portal, between)
+    });
+    let [calm, greedy] = going.map(|(going, place, _portal, _between)| {
+        going.end().ended(0, "PASS");
+        let result = place.result();
+        adds_up(&result);
+        let missing = result.figures.sync_deficit.unwrap().share;
+        (result.samples.count(Endpoint::Sync, Outcome::Ok), missing)
+    });
+    assert!(greedy.0 * 10 >= calm.0 * 9, "{greedy:?} after {calm:?}");
+    // And what is missing of what was asked for is told.
+    assert!(greedy.1 > 0.5, "{greedy:?}");
 }

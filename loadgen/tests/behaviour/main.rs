@@ -10,7 +10,7 @@
 //! | [`bad_input`] | what is told about input that cannot be meant, and is nothing left behind |
 //! | [`foreign`] | a portal that somebody else runs: tokens, keys, refusals |
 //! | [`liars`] | portals that lie, lose answers, forget, or fall silent under load |
-//! | [`load`] | do a thousand get what five get |
+//! | [`load`] | do a thousand get what five get, and is it counted as it was asked for |
 //! | [`ends`] | Ctrl-C, once and twice, before and while it runs |
 //! | [`output`] | stdout, stderr, colours, `result.json` |
 //! | [`commands`] | what the commands beside `run` and `check` answer |
