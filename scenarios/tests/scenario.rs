@@ -288,8 +288,8 @@ fn the_schema_says_of_each_number_what_it_is_a_number_of() {
         "minutes",
         "milli",
     ];
-    // Numbers that are names, not quantities.
-    const NAMES: [&str; 3] = ["seed", "referees", "floor"];
+    // Numbers that are names, not quantities; and a pair of bounds, which is of what its key is.
+    const NAMES: [&str; 4] = ["seed", "referees", "floor", "uniform"];
     fn is_number(schema: &Value) -> bool {
         let kind = schema.get("type").and_then(Value::as_str);
         let alternatives = schema.get("oneOf").and_then(Value::as_array);
