@@ -323,6 +323,34 @@ fn without_a_sample_there_is_nothing_to_judge_5() {
     }
 }
 
+// case L5: a second in which one agent comes, or nobody: a rate of what was there, or none.
+#[test]
+fn a_run_of_a_second_has_sane_figures() {
+    // A node is up too late to sync in that second, or comes tomorrow.
+    let expected = r#"count = { endpoint = "enroll", outcome = "ok", exactly = 1 }"#;
+    for (boot_time, code, word) in [("0s", 0, "PASS"), ("10h", 5, "NO_DATA")] {
+        let boots = format!("boot_time = \"{boot_time}\"");
+        let scenario = expecting(expected)
+            .replace("boot_time = \"0s\"", &boots)
+            .replace("tempo = 0.01", "tempo = 0.2")
+            .replace("[6, 12]", "[]");
+        let place = Place::with(&scenario);
+        let done = place.run(&["--agents", "1", "--duration", "1s"]);
+        done.ended(code, word);
+        let result = place.result();
+        adds_up(&result);
+        let came = u64::from(code == 0);
+        assert_eq!(result.account.total().started, came);
+        let figures = &result.figures;
+        let enroll = &figures.endpoints[Endpoint::Enroll];
+        assert_eq!(enroll.successes_per_second, (came == 1).then_some(1.0));
+        assert_eq!(figures.lateness.map_or(0, |late| late.count), came);
+        let sync = &figures.endpoints[Endpoint::Sync];
+        assert_eq!((sync.successes_per_second, sync.error_share), (None, None));
+        assert_eq!(figures.sync_deficit, None);
+    }
+}
+
 // case L6: a portal that received what no agent has sent does not agree with the account.
 #[test]
 fn an_account_that_does_not_agree_with_the_portals_6() {

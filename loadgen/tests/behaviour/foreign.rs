@@ -364,6 +364,101 @@ fn identities_outlive_a_run_its_seed_and_its_tokens() {
     }
 }
 
+/// What the portal's published description says of a request: the schema of its body, if it has one, and its headers.
+fn described(first: &str) -> (Option<serde_json::Value>, Vec<String>) {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi/agent.json");
+    let document: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    let (method, path) = first.split_once(' ').unwrap();
+    let parts: Vec<&str> = path.split(' ').next().unwrap().split('/').collect();
+    let is_path = |template: &&String| {
+        let template: Vec<&str> = template.split('/').collect();
+        let fits = |(due, part): (&&str, &&str)| due == part || due.starts_with('{');
+        template.len() == parts.len() && template.iter().zip(&parts).all(fits)
+    };
+    let paths = document["paths"].as_object().unwrap();
+    let template = paths.keys().find(is_path);
+    let template = template.unwrap_or_else(|| panic!("{first} is not described"));
+    let operation = &paths[template][method.to_lowercase()];
+    assert!(operation.is_object(), "{first} is not described");
+    let parameters = operation["parameters"].as_array();
+    let headers = parameters.into_iter().flatten().filter_map(|parameter| {
+        let name = parameter["name"].as_str().unwrap().to_lowercase();
+        (parameter["in"] == "header").then_some(name)
+    });
+    let body = operation.get("requestBody").map(|body| {
+        let mut schema = body["content"]["application/json"]["schema"].clone();
+        schema["components"] = document["components"].clone();
+        schema
+    });
+    (body, headers.collect())
+}
+
+// case L41: what simulated nodes have to say is what a real agent may say, by the portal's description and a reader of it
+// that is not ours.
+#[test]
+fn agents_send_what_the_portal_describes() {
+    let portal = Portal::plain();
+    let tokens = portal.tokens(5);
+    for cluster in clusters(&tokens) {
+        let lab = |method, path: &str, body| {
+            let path = format!("/clusters/{cluster}/{path}");
+            let done = call_lab(&portal.running.lab_url, method, &path, body);
+            assert_eq!(done.0, 200, "{done:?}");
+        };
+        lab("PUT", "desired", DOCUMENT);
+        let save = r#"{"kind": "snapshot.save", "params": {"name": "nightly"}}"#;
+        lab("POST", "operations", save);
+        // It says `failed`, with a message: the node has no such snapshot.
+        let restore =
+            r#"{"kind": "cluster.restore", "params": {"snapshot": "none", "source": "local"}}"#;
+        lab("POST", "operations", restore);
+        let rotate = r#"{"kind": "agent.rotate_key", "params": {}}"#;
+        lab("POST", "operations", rotate);
+    }
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let between = Between::stand(portal.address(), move |_, request| {
+        log.lock().unwrap().push(request.clone());
+        Fate::Honest
+    });
+    let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"5s\""));
+    place.write("tokens", &tokens);
+    place.write("keys", portal.running.release_keys[0].public.to_string());
+    let with = ["--tokens", "tokens", "--release-key", "keys"];
+    let done = place.run(&[&["--portal", between.url.as_str()][..], &with].concat());
+    done.ended(0, "PASS");
+    let requests = std::mem::take(&mut *seen.lock().unwrap());
+    let mut endpoints = BTreeSet::new();
+    // The very first asked whether there is a portal.
+    for request in &requests[1..] {
+        let (schema, headers) = described(&request.first);
+        for name in headers {
+            assert!(
+                request.header(&name).is_some(),
+                "{request:?} without {name}"
+            );
+        }
+        let Some(schema) = schema else {
+            assert!(request.body.is_empty(), "{request:?}");
+            endpoints.insert(request.endpoint().to_owned());
+            continue;
+        };
+        let schema = jsonschema::validator_for(&schema).unwrap();
+        let mut body: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
+        let errors: Vec<String> = schema.iter_errors(&body).map(|e| e.to_string()).collect();
+        assert!(errors.is_empty(), "{}: {errors:#?}: {body}", request.first);
+        // A member less, and it is none.
+        let members = body.as_object_mut().unwrap();
+        let first = members.keys().next().unwrap().clone();
+        members.remove(&first);
+        if endpoints.insert(request.endpoint().to_owned()) {
+            assert!(!schema.is_valid(&body), "without {first}: {body}");
+        }
+    }
+    let all = ["enroll", "events", "manifest", "rotate-key", "sync"];
+    assert_eq!(endpoints, all.map(str::to_owned).into());
+}
+
 // case L47: what it takes to get ready is in no figure.
 #[test]
 fn the_clock_of_a_run_starts_when_everything_is_there() {

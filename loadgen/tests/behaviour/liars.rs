@@ -15,6 +15,7 @@ use super::portal::{Between, Fate, Message, Portal, call_lab};
 use super::program::{ENROLLED, Place, adds_up, expecting, small};
 
 // case L39: whose answer was lost asks again, and is nobody new.
+// case L21: and what was lost fails nothing, since nothing is expected of it.
 #[test]
 fn a_lost_answer_of_each_endpoint_ends_well() {
     let portal = Portal::plain();
@@ -221,6 +222,7 @@ fn losing(action: &str) -> String {
     .replace("\"2s\"\nreferees", "\"4s\"\nreferees")
 }
 
+// case L34: an agent's first handshake is a full one, whoever was there before it.
 #[test]
 fn a_portal_of_its_own_that_restarts_with_its_data_knows_its_agents() {
     let scenario = small(&format!(
@@ -233,6 +235,8 @@ fn a_portal_of_its_own_that_restarts_with_its_data_knows_its_agents() {
     adds_up(&result);
     assert_eq!(result.fleet.idle, 0);
     assert_eq!(result.account.line(Endpoint::Enroll).ended[Outcome::Ok], 5);
+    let made = &result.samples.connections;
+    assert!(made.tls_full.count() >= 5 && made.made() >= 10, "{made:?}");
 }
 
 #[test]

@@ -85,10 +85,8 @@ fn agents_that_begin_late_are_late() {
 // case L14: how many threads there are is in no figure.
 #[test]
 fn any_number_of_threads_asks_as_often() {
-    const AGENTS: u64 = 20;
-    let scenario = expecting(ENROLLED)
-        .replace("count = 5", &format!("count = {AGENTS}"))
-        .replace("\"2s\"", "\"4s\"");
+    const AGENTS: u64 = 5;
+    let scenario = expecting(ENROLLED).replace("\"2s\"", "\"4s\"");
     let going = ["1", "2", "16"].map(|threads| {
         let place = Place::with(&scenario);
         let mut command = place.loadgen(&["run", "s.toml", "--out", "out"]);
@@ -99,10 +97,10 @@ fn any_number_of_threads_asks_as_often() {
         going.end().ended(0, "PASS");
         let result = place.result();
         adds_up(&result);
-        // Every 250 to 350 ms, and the first at once. A busy machine may ask late, and so less often.
+        // Every 250 to 350 ms, and the first at once. How much less often a busy machine asks is not said here.
         let most = AGENTS * (4_000 / 250 + 1);
         let asked = result.account.line(Endpoint::Sync).started;
-        let range = most / 4..=most;
+        let range = 2 * AGENTS..=most;
         assert!(range.contains(&asked), "{threads} threads: {asked} syncs");
     }
 }

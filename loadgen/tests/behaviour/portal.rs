@@ -159,6 +159,13 @@ impl Message {
         stream.write_all(&self.body)
     }
 
+    /// What its first header of this name says.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.lines().filter_map(|line| line.split_once(':'));
+        let (_, value) = headers.find(|(it, _)| it.eq_ignore_ascii_case(name))?;
+        Some(value.trim())
+    }
+
     /// The endpoint that a request is for: the last part of its path.
     pub(crate) fn endpoint(&self) -> &str {
         let path = self.first.split(' ').nth(1).unwrap_or_default();

@@ -1,18 +1,22 @@
 //! The live screen on a real terminal: how the terminal is afterwards, where the report is, and when there is none.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use record::Snapshot;
+use protocol::endpoint::Endpoint;
+use record::{Micros, Outcome, RunResult, Snapshot};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
-use super::program::{ENROLLED, Place, expecting};
+use super::portal::{Between, Fate, Message, Portal};
+use super::program::{ENROLLED, Going, Place, adds_up, expecting};
 
 /// What a screen begins and ends with.
 const ENTERED: &str = "\u{1b}[?1049h";
@@ -207,6 +211,7 @@ fn long() -> (Place, Pty, Running) {
 const RUN: [&str; 6] = ["run", "s.toml", "--out", "out", "--screen", "on"];
 const INTERRUPTED: &str = "ABORTED interrupted; this is the report so far";
 
+// case L44: by a key, a signal or a hang-up, the terminal is given back in all its modes, and nothing is lost.
 #[test]
 fn whatever_ends_it_the_terminal_is_as_before_and_the_report_on_stdout_130() {
     let check = |how: &str| {
@@ -235,7 +240,7 @@ fn whatever_ends_it_the_terminal_is_as_before_and_the_report_on_stdout_130() {
     });
 }
 
-// A debug build has the option that lets the screen break.
+// case L44: a panic of the screen is not the run's. A debug build has the option that lets it break.
 #[cfg(debug_assertions)]
 #[test]
 fn a_screen_that_panics_leaves_terminal_and_run_as_they_are_0() {
@@ -251,6 +256,7 @@ fn a_screen_that_panics_leaves_terminal_and_run_as_they_are_0() {
     assert!(after.contains("result: out/result.json"), "{after:?}");
 }
 
+// case L44: nor is a terminal that nobody holds any more, which cannot be given back either.
 #[test]
 fn a_terminal_that_is_gone_ends_no_run_0() {
     let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"4s\""));
@@ -326,6 +332,112 @@ fn a_terminal_that_gets_another_size_is_drawn_anew() {
     pty.given_back();
 }
 
+/// How a run can be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    Lines,
+    Logs,
+    Screen,
+    Nowhere,
+}
+
+/// A run at a portal that does the same to each agent: it holds the first sync back for longer than three seconds, loses the
+/// answer to the second, refuses the third, and then tells it to wait for longer than the run is. Gives the exit code, the
+/// last line if anybody could read it, and the result.
+fn scripted(shown: Shown) -> (Option<i32>, Option<String>, RunResult) {
+    let (place, portal) = (Place::new(), Portal::plain());
+    let share = r#"share = { endpoint = "sync", outcome = "ok", at_least = 0.9 }"#;
+    place.write("s.toml", expecting(share).replace("\"2s\"", "\"9s\""));
+    place.write("tokens", portal.tokens(5));
+    let syncs = Mutex::new(BTreeMap::<String, u64>::new());
+    let between = Between::stand(portal.address(), move |_, request| {
+        if request.endpoint() != "sync" {
+            return Fate::Honest;
+        }
+        let waits = "text/plain\r\nretry-after: 60";
+        let agent = request.header("pbx-agent-id").unwrap().to_owned();
+        let mut syncs = syncs.lock().unwrap();
+        let count = syncs.entry(agent).or_default();
+        *count += 1;
+        match *count {
+            1 => Fate::Late(HELD_BACK),
+            2 => Fate::Lost,
+            3 => Fate::Instead(Message::answer(503, "text/plain", "")),
+            _ => Fate::Instead(Message::answer(429, waits, "")),
+        }
+    });
+    let mut arguments = vec!["run", "s.toml", "--out", "out", "--tokens", "tokens"];
+    arguments.extend(["--portal", &between.url]);
+    let screen = [
+        "--screen",
+        if shown == Shown::Screen { "on" } else { "off" },
+    ];
+    arguments.extend(screen);
+    if shown == Shown::Logs {
+        arguments.extend(["--log", "info", "--log-format", "json"]);
+    }
+    let mut command = place.loadgen(&arguments);
+    let (code, last) = match shown {
+        Shown::Lines | Shown::Logs => {
+            let done = Going::start(&mut command).end();
+            let last = done.answered.lines().last().map(str::to_owned);
+            (done.status.code(), last)
+        }
+        Shown::Screen => {
+            let pty = Pty::new(80, 24);
+            let (code, last) = pty.start(&mut command).end();
+            pty.given_back();
+            (code, Some(last))
+        }
+        Shown::Nowhere => {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            (command.status().unwrap().code(), None)
+        }
+    };
+    (code, last, place.result())
+}
+
+const HELD_BACK: Duration = Duration::from_millis(3_500);
+
+// case L1, L20: however a run is looked at, it has the same samples, the same verdict and the same exit code.
+// case L3, L7, L24: and each request is one sample, those that outlast three looks at the run as well.
+#[test]
+fn whoever_looks_on_the_run_is_the_same() {
+    let ways = [Shown::Lines, Shown::Logs, Shown::Screen, Shown::Nowhere];
+    let runs = std::thread::scope(|scope| {
+        let run = |shown| scope.spawn(move || scripted(shown));
+        ways.map(run).map(|run| run.join().unwrap())
+    });
+    let quick = [
+        Outcome::StaleConnection,
+        Outcome::Status5xx,
+        Outcome::Status4xx,
+    ];
+    for (shown, (code, last, result)) in ways.into_iter().zip(&runs) {
+        adds_up(result);
+        let told = "FAIL at least 90 % of sync requests end `ok`: 25 % (0 µs to 9 s)";
+        assert_eq!(*code, Some(1), "{shown:?}");
+        assert_eq!(result.exit_code, 1, "{shown:?}");
+        assert_eq!(last.as_deref().unwrap_or(told), told, "{shown:?}");
+        let mut samples = 0;
+        for (endpoint, outcome, cell) in result.samples.cells() {
+            let seen = format!("{shown:?}: {endpoint} {outcome}: {cell:?}");
+            assert_eq!((cell.count, cell.service.count()), (5, 5), "{seen}");
+            assert_eq!(cell.response.count(), 5, "{seen}");
+            samples += cell.count;
+        }
+        assert_eq!(samples, 25, "{shown:?}");
+        assert_eq!(result.samples.lateness.count(), 25, "{shown:?}");
+        assert_eq!(result.account, runs[0].2.account, "{shown:?}");
+        let sync = |outcome| result.samples.cell(Endpoint::Sync, outcome).unwrap();
+        let least = Micros::from_ms(3_400);
+        assert_eq!(sync(Outcome::Ok).service.count_within(least), 0);
+        for outcome in quick {
+            assert_eq!(sync(outcome).service.count_within(least), 5, "{shown:?}");
+        }
+    }
+}
+
 /// Where stdout and stderr are one terminal there is a screen, and the report is on the terminal when it has gone.
 #[test]
 fn by_itself_there_is_a_screen_where_there_are_terminals_that_are_not_dumb() {
@@ -389,7 +501,7 @@ fn whoever_lets_hangups_pass_goes_on_0() {
     let place = Place::with(&expecting(ENROLLED).replace("\"2s\"", "\"6s\""));
     let program = env!("CARGO_BIN_EXE_loadgen");
     let line = format!("trap '' HUP; exec {program} run s.toml --out out");
-    let mut going = super::program::Going::start(&mut place.shell(&line));
+    let mut going = Going::start(&mut place.shell(&line));
     going.tells("5s/6s");
     going.signal("-HUP");
     going.end().ended(0, "PASS");
