@@ -7,7 +7,7 @@
 //! - [`disk`]: what survives a crash.
 //! - [`cluster`]: the Kubernetes API and what lies behind it, shared by the servers of a cluster.
 //! - [`addons`]: what is in a cluster of its add-ons, and what controllers make of it.
-//! - [`host`]: one server.
+//! - [`host`]: one server; [`signing`]: its key.
 //! - [`trace`]: what goes through an agent's machine, as events; [`referee`]: rules that hold in every run, judged on them.
 
 pub mod addons;
@@ -16,6 +16,6 @@ pub mod cluster;
 pub mod disk;
 pub mod host;
 pub mod referee;
-mod signing;
+pub mod signing;
 pub mod simulation;
 pub mod trace;

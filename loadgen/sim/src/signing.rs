@@ -6,18 +6,18 @@ use protocol::sign::{Signature, SigningKey, SigningPublicKey};
 
 /// An Ed25519 private key of a simulated node; `Debug` shows nothing of its private half.
 #[derive(Debug)]
-pub(crate) struct NodeKey(signer::Key);
+pub struct NodeKey(signer::Key);
 
 impl NodeKey {
     /// The key of a seed, and its public half.
-    pub(crate) fn from_seed(seed: [u8; 32]) -> (Self, SigningPublicKey) {
+    pub fn from_seed(seed: [u8; 32]) -> (Self, SigningPublicKey) {
         let key = SigningKey::from_seed(seed);
         let public = key.public();
         (Self(signer::key(key)), public)
     }
 
     /// Signs; the same bytes always get the same signature.
-    pub(crate) fn sign(&self, bytes: &[u8]) -> Signature {
+    pub fn sign(&self, bytes: &[u8]) -> Signature {
         signer::sign(&self.0, bytes)
     }
 }

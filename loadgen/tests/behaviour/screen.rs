@@ -299,8 +299,9 @@ fn an_agent_is_followed_and_arrivals_stand_still_while_they_are_told_to() {
     pty.press("4");
     pty.shows("Agents: 5");
     // One of the second shard.
-    pty.press("/des-5\r\r");
+    pty.press("/des-5\r");
     pty.shows("Agents: 1 with /des-5");
+    pty.press("\r");
     pty.shows("Events of nodes-5 in clu_nodes-5");
     pty.press("\u{1b}");
     pty.press("/");

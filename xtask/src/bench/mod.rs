@@ -1,8 +1,9 @@
 //! `cargo xtask bench`: measures the product and writes `docs/benchmarks.md`, which nothing else writes.
 //!
-//! Each measurement is made five times, each time in a process of its own, and the median counts. Where others take much
-//! of the machine meanwhile, a measurement is made again, as long as the time for the whole allows it, and the quietest
-//! five count. A figure over its bound is written down as missed, with what a profile says, and ends the chore badly.
+//! Each measurement is made several times, each time in a process of its own, and the median counts. Where others take
+//! much of the machine meanwhile, a measurement is made again, as long as the time for the whole allows it, and the
+//! quietest count. A figure over its bound is written down as missed, with what a profile says, and ends the chore badly.
+//! Programs that others make are installed for it; one that cannot be had or run is written down as not measured.
 
 mod figures;
 mod page;
@@ -21,13 +22,11 @@ use clap::Args;
 use crate::page::Origin;
 use crate::project::{Project, Stopwatch};
 use crate::test::{MEASURED, count};
-use figures::{Figure, MEASUREMENTS, Measurement, OTHERS};
+use figures::{Figure, MEASUREMENTS, Measurement, OTHERS, Program};
 use page::Measured;
 
-/// How often each measurement is made.
-const RUNS: usize = 5;
-/// How long the whole may take, building not counted.
-const TIME_MAX: Duration = Duration::from_secs(12 * 60);
+/// How long the whole may take, building and installing not counted.
+const TIME_MAX: Duration = Duration::from_secs(25 * 60);
 /// A run in which others took a larger share of the processors is made again if there is time.
 const OTHERS_PERCENT_MAX: f64 = 5.0;
 const PAGE: &str = "docs/benchmarks.md";
@@ -55,16 +54,33 @@ pub(crate) fn run(project: &Project, options: &Options, out: &mut dyn Write) -> 
     } else {
         None
     };
-    let program = build(project)?;
     let chosen = |m: &&Measurement| all || options.measurements.iter().any(|name| name == m.name);
     let chosen: Vec<&Measurement> = MEASUREMENTS.iter().filter(chosen).collect();
+    let figures = build(
+        project,
+        &["bench", "--no-run"],
+        "fleet",
+        &["--bench", "figures"],
+    )?;
+    let mut commands = Vec::new();
+    for measurement in &chosen {
+        commands.push(command(project, &figures, measurement)?);
+    }
     let clock = Stopwatch::start();
     let mut measured = Vec::new();
-    for (at, measurement) in chosen.iter().enumerate() {
-        let later: u64 = chosen[at + 1..].iter().map(|m| m.seconds).sum();
-        let until = TIME_MAX.saturating_sub(Duration::from_secs(later * RUNS as u64));
-        let runs = runs(&program, measurement, &clock, until)?;
-        measured.push(Measured { measurement, runs });
+    for (at, (measurement, command)) in chosen.iter().zip(commands).enumerate() {
+        let later = chosen[at + 1..].iter().map(|m| m.seconds * m.runs as u64);
+        let until = TIME_MAX.saturating_sub(Duration::from_secs(later.sum()));
+        let runs = command.and_then(|mut command| runs(&mut command, measurement, &clock, until));
+        let of_peer = matches!(measurement.program, Some(Program::Peer(_)));
+        measured.push(match runs {
+            Ok(runs) => Measured::made(measurement, runs),
+            Err(why) if of_peer => {
+                eprintln!("xtask: {} is not measured: {why:#}", measurement.name);
+                Measured::missing(measurement, format!("{why:#}"))
+            }
+            Err(why) => return Err(why),
+        });
     }
     let mut profiles = BTreeMap::new();
     for measured in &measured {
@@ -72,7 +88,7 @@ pub(crate) fn run(project: &Project, options: &Options, out: &mut dyn Write) -> 
         if !measured.misses().any(Figure::is_processor_time) {
             continue;
         }
-        profiles.insert(name, profile::of(project, &program, name));
+        profiles.insert(name, profile::of(project, &figures, name));
     }
     let text = page::write(origin.as_ref(), &measured, &profiles);
     writeln!(out, "{text}")?;
@@ -90,33 +106,60 @@ pub(crate) fn run(project: &Project, options: &Options, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// Builds the program that measures, in release.
-fn build(project: &Project) -> Result<PathBuf> {
-    eprintln!("xtask: building in release …");
+/// Builds a program of a package, in release.
+fn build(project: &Project, how: &[&str], package: &str, what: &[&str]) -> Result<PathBuf> {
+    eprintln!("xtask: building {package} in release …");
     let mut build = Command::new("cargo");
-    build.args([
-        "bench",
-        "--no-run",
-        "--quiet",
-        "--locked",
-        "--package",
-        "fleet",
-        "--bench",
-        "figures",
-        "--message-format=json",
-    ]);
-    let done = project.run("build-figures", &mut build)?;
+    build
+        .args(how)
+        .args([
+            "--quiet",
+            "--locked",
+            "--message-format=json",
+            "--package",
+            package,
+        ])
+        .args(what);
+    let done = project.run(&format!("build-{package}"), &mut build)?;
     if !done.success {
         eprintln!("{}", count::rendered(&done.text));
         done.show_tail();
-        bail!("the measurements do not build");
+        bail!("{package} does not build");
     }
+    let name = what.last().copied().unwrap_or(package);
     let found = count::executables(&done.text)
         .into_iter()
-        .find(|(name, _)| name == "figures");
+        .find(|(built, _)| built == name);
     found
         .map(|(_, path)| PathBuf::from(path))
-        .context("cargo built no figures")
+        .with_context(|| format!("cargo built no {name}"))
+}
+
+/// What makes a measurement once. A peer's program that cannot be had is the inner error.
+fn command(
+    project: &Project,
+    figures: &Path,
+    measurement: &Measurement,
+) -> Result<Result<Command>> {
+    let mut command = Command::new(figures);
+    command.arg(measurement.name);
+    match measurement.program {
+        None => {}
+        Some(Program::Loadgen) => {
+            let how = ["build", "--release"];
+            command.arg(build(project, &how, "loadgen", &["--bin", "loadgen"])?);
+        }
+        Some(Program::Peer(peer)) => match peer.installed(project) {
+            Ok((program, libraries)) => {
+                command.arg(program);
+                if let Some(libraries) = libraries {
+                    command.env("LD_LIBRARY_PATH", libraries);
+                }
+            }
+            Err(why) => return Ok(Err(why)),
+        },
+    }
+    Ok(Ok(command))
 }
 
 /// One run's figures by name.
@@ -124,7 +167,7 @@ type Run = BTreeMap<String, f64>;
 
 /// Makes a measurement until there are enough quiet runs, or no time for more.
 fn runs(
-    program: &Path,
+    command: &mut Command,
     measurement: &Measurement,
     clock: &Stopwatch,
     until: Duration,
@@ -133,7 +176,7 @@ fn runs(
     loop {
         let quiet = runs.iter().filter(|run| is_quiet(run)).count();
         let one_more = clock.passed() + Duration::from_secs(measurement.seconds);
-        if quiet >= RUNS || runs.len() >= RUNS && one_more > until {
+        if quiet >= measurement.runs || runs.len() >= measurement.runs && one_more > until {
             break;
         }
         ensure!(
@@ -141,7 +184,7 @@ fn runs(
             "not done within {} minutes: the machine is too busy",
             TIME_MAX.as_secs() / 60
         );
-        let run = once(program, measurement)?;
+        let run = once(command, measurement)?;
         eprintln!(
             "xtask: {:>3} s  {} {run:?}",
             clock.passed().as_secs(),
@@ -150,7 +193,7 @@ fn runs(
         runs.push(run);
     }
     runs.sort_by(|a, b| others(a).total_cmp(&others(b)));
-    runs.truncate(RUNS);
+    runs.truncate(measurement.runs);
     Ok(runs)
 }
 
@@ -162,12 +205,11 @@ fn is_quiet(run: &Run) -> bool {
     others(run) <= OTHERS_PERCENT_MAX
 }
 
-fn once(program: &Path, measurement: &Measurement) -> Result<Run> {
+fn once(command: &mut Command, measurement: &Measurement) -> Result<Run> {
     let name = measurement.name;
-    let done = Command::new(program)
-        .arg(name)
+    let done = command
         .output()
-        .with_context(|| format!("start {}", program.display()))?;
+        .with_context(|| format!("start {}", command.get_program().display()))?;
     ensure!(
         done.status.success(),
         "{name} could not be measured: {}",

@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::Run;
-use super::figures::{Figure, Is, Measurement, OTHERS};
+use super::figures::{
+    CONNECTION, Figure, HANDSHAKES, Is, Measurement, OTHERS, OURS, POST, Program, RATE, SIGN, SYNC,
+};
 use crate::page::{Origin, grouped};
 
 /// A measurement and its runs.
 #[derive(Debug)]
 pub(super) struct Measured<'a> {
     pub(super) measurement: &'a Measurement,
-    pub(super) runs: Vec<Run>,
+    runs: Vec<Run>,
+    /// Why there are none.
+    missing: Option<String>,
 }
 
 /// A figure over all runs.
@@ -22,13 +26,33 @@ struct Spread {
     highest: f64,
 }
 
-impl Measured<'_> {
+impl<'a> Measured<'a> {
+    pub(super) fn made(measurement: &'a Measurement, runs: Vec<Run>) -> Self {
+        Self {
+            measurement,
+            runs,
+            missing: None,
+        }
+    }
+
+    pub(super) fn missing(measurement: &'a Measurement, why: String) -> Self {
+        Self {
+            measurement,
+            runs: Vec::new(),
+            missing: Some(why),
+        }
+    }
+
     /// The figures whose median is over their bound.
     pub(super) fn misses(&self) -> impl Iterator<Item = &Figure> {
         self.measurement.figures.iter().filter(|figure| {
             let median = self.spread(figure.name).map(|spread| spread.median);
             matches!((figure.is, median), (Is::AtMost(bound), Some(median)) if median > bound)
         })
+    }
+
+    fn median(&self, name: &str) -> Option<f64> {
+        Some(self.spread(name)?.median)
     }
 
     /// None if no run has the figure.
@@ -59,8 +83,10 @@ pub(super) fn write(
     }
     let bounded = rows(measured, |is| matches!(is, Is::AtMost(_)));
     section(&mut page, "Figures and their bounds", &bounded);
+    posting(&mut page, measured);
     let peers = rows(measured, |is| is == Is::Peer);
     section(&mut page, "Peers, in the same run", &peers);
+    signing(&mut page, measured);
     let beside = rows(measured, |is| is == Is::Beside);
     section(&mut page, "Beside", &beside);
     for (name, lines) in profiles {
@@ -73,7 +99,8 @@ pub(super) fn write(
     if origin.is_some() {
         page.push_str("## How each is measured\n\n");
         for Measured { measurement, .. } in measured {
-            let _ = writeln!(page, "- `{}`: {}", measurement.name, measurement.how);
+            let (name, runs, how) = (measurement.name, measurement.runs, measurement.how);
+            let _ = writeln!(page, "- `{name}`, {runs} ×: {how}");
         }
     }
     page.truncate(page.trim_end().len());
@@ -101,7 +128,7 @@ fn head(page: &mut String, origin: &Origin, measured: &[Measured<'_>]) {
         );
     }
     page.push_str(
-        "\nEach figure is the median of five processes, with the lowest and the highest beside it. Times are processor time \
+        "\nEach figure is the median of several processes, with the lowest and the highest beside it. Times are processor time \
          unless they are said to be passed time. The document is the protocol's example, with its four secrets, and two \
          more add-ons: that of the scenario `steady`.\n\n",
     );
@@ -119,6 +146,75 @@ fn section(page: &mut String, title: &str, rows: &[String]) {
     page.push('\n');
 }
 
+/// Ours and the peers, side by side.
+fn posting(page: &mut String, measured: &[Measured<'_>]) {
+    let is_posting = |m: &&Measured<'_>| m.measurement.figures.iter().any(|f| f.is == Is::Posting);
+    let clients: Vec<&Measured<'_>> = measured.iter().filter(is_posting).collect();
+    if clients.is_empty() {
+        return;
+    }
+    let ours = |name| {
+        let ours = clients.iter().find(|m| m.measurement.name == OURS)?;
+        ours.median(name).filter(|median| *median > 0.0)
+    };
+    page.push_str(
+        "## Posting the same bytes unsigned to a route that does nothing: ours and others, in the same run\n\n\
+         | Program | Processor time a request | Times ours | Memory a connection | Times ours | Requests (passed time) | \
+         Connections opened meanwhile |\n|---|---|---|---|---|---|---|\n",
+    );
+    for client in &clients {
+        let name = match client.measurement.program {
+            Some(Program::Peer(peer)) => peer.called(),
+            _ => "ours",
+        };
+        if let Some(why) = &client.missing {
+            let why = why.replace('|', "/").replace('\n', " ");
+            let _ = writeln!(page, "| {name} | not measured: {why} | – | – | – | – | – |");
+            continue;
+        }
+        let value = |figure, unit| {
+            let median = client.median(figure);
+            median.map_or("–".to_owned(), |median| shown(median, unit))
+        };
+        let times = |figure| match (client.median(figure), ours(figure)) {
+            (Some(theirs), Some(ours)) => shown(theirs / ours, ""),
+            _ => "–".to_owned(),
+        };
+        let _ = writeln!(
+            page,
+            "| {name} | {} | {} | {} | {} | {} | {} |",
+            value(POST, "µs"),
+            times(POST),
+            value(CONNECTION, "KiB"),
+            times(CONNECTION),
+            value(RATE, "/s"),
+            value(HANDSHAKES, ""),
+        );
+    }
+    page.push('\n');
+}
+
+/// What a signed sync costs its generator beside the unsigned post of the same bytes.
+fn signing(page: &mut String, measured: &[Measured<'_>]) {
+    let median = |(measurement, figure): (&str, &str)| {
+        let measured = measured.iter().find(|m| m.measurement.name == measurement);
+        measured?.median(figure)
+    };
+    let (Some(signed), Some(unsigned)) = (median(SYNC), median((OURS, POST))) else {
+        return;
+    };
+    let _ = writeln!(
+        page,
+        "What a signed sync adds to an unsigned POST, for its generator: {}, engine, node model, referees and counting \
+         included{}.\n",
+        shown(signed - unsigned, "µs"),
+        median(SIGN).map_or(String::new(), |sign| format!(
+            "; {} of that is the signature",
+            shown(sign, "µs")
+        )),
+    );
+}
+
 fn rows(measured: &[Measured<'_>], wanted: impl Fn(Is) -> bool) -> Vec<String> {
     let mut rows = Vec::new();
     for measured in measured {
@@ -132,7 +228,7 @@ fn rows(measured: &[Measured<'_>], wanted: impl Fn(Is) -> bool) -> Vec<String> {
                     format!("at most {}: **missed**", shown(bound, unit))
                 }
                 Is::AtMost(bound) => format!("at most {}: held", shown(bound, unit)),
-                Is::Peer | Is::Beside => "–".to_owned(),
+                Is::Peer | Is::Posting | Is::Beside => "–".to_owned(),
             };
             rows.push(format!(
                 "| {} | {} | {} to {} | {bound} |",
@@ -161,16 +257,22 @@ fn shown(value: f64, unit: &str) -> String {
             .to_owned(),
         false => grouped(&number),
     };
-    format!("{number} {unit}")
+    match unit {
+        "" => number,
+        unit => format!("{number} {unit}"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::figures::MEASUREMENTS;
     use super::*;
 
     const MEASUREMENT: Measurement = Measurement {
         name: "sync",
+        runs: 5,
         seconds: 1,
+        program: None,
         how: "in a loop.",
         figures: &[
             Figure {
@@ -194,10 +296,7 @@ mod tests {
                 .map(|(name, value)| (name.to_owned(), value))
                 .into()
         });
-        Measured {
-            measurement: &MEASUREMENT,
-            runs: runs.collect(),
-        }
+        Measured::made(&MEASUREMENT, runs.collect())
     }
 
     fn origin() -> Origin {
@@ -234,6 +333,35 @@ mod tests {
     }
 
     #[test]
+    fn peers_stand_beside_ours_or_it_is_said_why_not() {
+        let find = |name| MEASUREMENTS.iter().find(|m| m.name == name).unwrap();
+        let posting = |name, client_us, connection_kib| {
+            let run: Run = [(POST, client_us), (CONNECTION, connection_kib)]
+                .map(|(name, value)| (name.to_owned(), value))
+                .into();
+            Measured::made(find(name), vec![run])
+        };
+        let page = write(
+            None,
+            &[
+                posting("unsigned", 20.0, 10.0),
+                posting("wrk", 8.0, 25.0),
+                Measured::missing(find("hey"), "no\npackage | here".to_owned()),
+                measured(&[50.0]),
+            ],
+            &BTreeMap::new(),
+        );
+        for line in [
+            "| ours | 20 µs | 1 | 10 KiB | 1 | – | – |\n",
+            "| wrk 4.1.0 | 8 µs | 0.4 | 25 KiB | 2.5 | – | – |\n",
+            "| hey 0.1.4 | not measured: no package / here | – | – | – | – | – |\n",
+            "adds to an unsigned POST, for its generator: 30 µs,",
+        ] {
+            assert!(page.contains(line), "{line}: {page}");
+        }
+    }
+
+    #[test]
     fn the_page_says_where_it_comes_from() {
         let profiles = [("sync", vec!["12.50% agents f".to_owned()])].into();
         let page = write(Some(&origin()), &[measured(&[50.0])], &profiles);
@@ -241,7 +369,7 @@ mod tests {
             "Commit: `78842aa`\n",
             "2 × AMD EPYC, 24 GiB, Linux 6.18, rustc 1.95.0",
             "up to 1.5 % of the processors",
-            "- `sync`: in a loop.\n",
+            "- `sync`, 5 ×: in a loop.\n",
             "What a profile says of `sync`",
             "12.50% agents f\n",
         ] {

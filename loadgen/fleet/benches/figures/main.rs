@@ -7,22 +7,32 @@
 //! | Measurement | What it is |
 //! |---|---|
 //! | [`signatures`] | peer: Ed25519 alone |
-//! | [`unsigned`] | peer: the transport alone, to a route that does nothing |
+//! | [`peers`] | what others take to post to a route that does nothing, and what our transport takes |
 //! | [`sync`] | what a signed sync over TLS costs either side, in a closed loop |
+//! | [`connect`] | what opening a connection with a full TLS handshake costs either side |
+//! | [`recording`] | what it takes to record a request |
+//! | [`requests`] | whether memory grows with requests |
 //! | [`pace`] | how late a fleet at its real pace calls |
+//! | [`ten_thousand`] | the program that people run, with ten thousand agents and its screen |
 //! | [`memory`] | what a connected agent takes of memory, and its connection at the portal |
 //! | [`engine`] | what the engine alone takes |
 //! | [`day`] | a fleet's day in virtual time |
 
+mod connect;
 mod day;
 mod engine;
 mod example;
 mod machine;
 mod memory;
+mod nothing;
 mod pace;
+mod peers;
+mod recording;
+mod requests;
 mod runs;
 mod signatures;
 mod sync;
+mod ten_thousand;
 mod unsigned;
 
 use std::collections::BTreeMap;
@@ -33,6 +43,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 
 use machine::Others;
+use peers::Peer;
 
 /// Figures by name; the unit stands last in it.
 type Figures = BTreeMap<&'static str, f64>;
@@ -56,10 +67,25 @@ fn run() -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let figures = match words[..] {
         ["signatures"] => beside_others(|| Ok(signatures::measure()))?,
-        ["unsigned"] => beside_others(unsigned::measure)?,
+        ["unsigned"] => beside_others(|| peers::measure(Peer::Ours))?,
+        ["post", folder, port, connections] => {
+            return unsigned::post_for_ever(folder.as_ref(), port, connections);
+        }
+        ["nothing", folder] => return nothing::serve_nothing(folder.as_ref()),
+        [
+            peer @ ("wrk" | "oha" | "hey" | "k6" | "locust" | "goose"),
+            program,
+        ] => {
+            let peer = Peer::named(peer, program)?;
+            beside_others(|| peers::measure(peer))?
+        }
         ["sync"] => beside_others(sync::measure)?,
+        ["connect"] => beside_others(connect::measure)?,
+        ["recording"] => beside_others(recording::measure)?,
+        ["requests"] => beside_others(requests::measure)?,
+        ["ten-thousand", loadgen] => beside_others(|| ten_thousand::measure(loadgen))?,
         ["pace"] => beside_others(pace::measure)?,
-        ["memory"] => memory::measure()?,
+        ["memory"] => beside_others(memory::measure)?,
         ["memory-portal", folder] => return memory::portal(folder.as_ref()),
         ["memory-fleet", folder] => memory::fleet(folder.as_ref())?,
         ["engine"] => engine::measure()?,

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use ed25519_dalek::{Signer as _, SigningKey};
+use fleet_sim::signing::NodeKey;
 use protocol::dialect::Dialect;
 use protocol::hash::Sha256Hex;
 use protocol::sign::canonical;
@@ -14,7 +15,9 @@ use crate::machine::thread_cpu_seconds;
 const ROUNDS: u32 = 20_000;
 
 pub(crate) fn measure() -> Figures {
-    let key = SigningKey::from_bytes(&[7; 32]);
+    let seed = [7; 32];
+    let key = SigningKey::from_bytes(&seed);
+    let (node_key, _) = NodeKey::from_seed(seed);
     let public = key.verifying_key();
     let signed = canonical(
         &Dialect::default(),
@@ -32,6 +35,12 @@ pub(crate) fn measure() -> Figures {
         (thread_cpu_seconds() - before) * 1e6 / f64::from(ROUNDS)
     };
     [
+        (
+            "fleet_sign_us",
+            each_us(&|| {
+                black_box(node_key.sign(black_box(&signed)));
+            }),
+        ),
         (
             "sign_us",
             each_us(&|| {

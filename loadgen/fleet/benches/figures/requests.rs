@@ -1,0 +1,139 @@
+//! Whether memory grows with requests: a fleet in virtual time whose calls are recorded as a run records them, looked at
+//! after one million and after ten.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use agent_core::machine::{Action, Input, Ticket};
+use agent_core::pbx::Agent;
+use agent_core::port::Watch;
+use agent_core::time::{Monotonic, Now};
+use anyhow::{Result, ensure};
+use fleet_sim::simulation::{Nodes, Settings, Simulation};
+use protocol::endpoint::Endpoint;
+use protocol::pbx::call::Reply;
+use record::micros::Window;
+use record::snapshot::Recent;
+use record::{Micros, Outcome, Recorder, Sample};
+
+use crate::machine::resident_kib;
+use crate::{Figures, example};
+
+const AGENTS: u32 = 1_000;
+const FEW: u64 = 1_000_000;
+const MANY: u64 = 10_000_000;
+/// A million take 8 hours and 20 minutes; so many are for ten million, and for a fleet that calls more seldom.
+const HOURS_MAX: u64 = 100;
+
+pub(crate) fn measure() -> Result<Figures> {
+    let document = example::document()?;
+    let settings = Settings::new(1);
+    let portal = settings.portal();
+    let counted = Arc::new(Mutex::new(Counted::new()));
+    let mut simulation = Simulation::new(settings, portal);
+    let mut clusters = Vec::new();
+    Nodes::new(AGENTS).join(&mut simulation, |_, member| {
+        clusters.push(member.facts.config.cluster_id.clone());
+        Counting {
+            counted: Arc::clone(&counted),
+            underway: None,
+        }
+    })?;
+    for cluster in &clusters {
+        example::set_document(&simulation, cluster, &document)?;
+    }
+    let mut resident_at = |requests: u64| -> Result<f64> {
+        while lock(&counted).requests() < requests {
+            let next = simulation.now().plus_ms(60_000);
+            ensure!(
+                next < Monotonic::from_ms(HOURS_MAX * 3_600_000),
+                "{HOURS_MAX} hours are too few for {requests} requests"
+            );
+            simulation.run_until(next)?;
+            lock(&counted).recent.take();
+        }
+        resident_kib("self")
+    };
+    let few = resident_at(FEW)?;
+    let many = resident_at(MANY)?;
+    Ok([
+        ("growth_mib", (many - few) / 1024.0),
+        ("resident_mib", many / 1024.0),
+    ]
+    .into())
+}
+
+/// What a tally counts with.
+struct Counted {
+    recorder: Recorder,
+    recent: Recent,
+}
+
+impl Counted {
+    fn new() -> Self {
+        Self {
+            recorder: Recorder::new(Window {
+                from: Micros::ZERO,
+                until: Micros::from_seconds(HOURS_MAX * 3_600),
+            }),
+            recent: Recent::new(),
+        }
+    }
+
+    fn requests(&self) -> u64 {
+        let total = self.recorder.account.total();
+        total.ended.values().sum()
+    }
+}
+
+/// Records the calls of one agent.
+struct Counting {
+    counted: Arc<Mutex<Counted>>,
+    underway: Option<(Ticket, Endpoint, Micros, Micros)>,
+}
+
+impl Watch<Agent> for Counting {
+    fn action(&mut self, now: Now, action: &Action<Agent>) {
+        if let Action::Call(ticket, call) = action {
+            let endpoint = call.request.endpoint();
+            let intended = Micros::from_ms(call.intended.as_ms());
+            let started = Micros::from_ms(now.monotonic.as_ms());
+            let counted = &mut *lock(&self.counted);
+            counted.recorder.planned(endpoint, intended);
+            counted.recent.planned(endpoint);
+            counted.recorder.started(endpoint, started);
+            counted.recent.started(endpoint);
+            self.underway = Some((*ticket, endpoint, intended, started));
+        }
+    }
+
+    fn input(&mut self, now: Now, input: &Input<Agent>) {
+        let Input::Reply(ticket, reply) = input else {
+            return;
+        };
+        let Some((_, endpoint, intended, started)) =
+            self.underway.take_if(|(underway, ..)| underway == ticket)
+        else {
+            return;
+        };
+        let sample = Sample {
+            endpoint,
+            outcome: match reply {
+                Ok(Reply::Done(_)) => Outcome::Ok,
+                Ok(_) => Outcome::Status4xx,
+                Err(_) => Outcome::ConnectOther,
+            },
+            intended,
+            started,
+            first_byte_out: Some(started),
+            ended: Micros::from_ms(now.monotonic.as_ms()),
+            connect: None,
+        };
+        let counted = &mut *lock(&self.counted);
+        counted.recorder.ended(&sample);
+        counted.recent.ended(&sample);
+    }
+}
+
+fn lock(counted: &Mutex<Counted>) -> std::sync::MutexGuard<'_, Counted> {
+    counted.lock().unwrap_or_else(PoisonError::into_inner)
+}
