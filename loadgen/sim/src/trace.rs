@@ -3,6 +3,7 @@
 //! An [`Event`] can be made by hand, so that a referee can be shown a run that must not happen; [`Tap`] makes them from what
 //! really goes through a machine. Nothing is judged here.
 
+use std::fmt::Debug;
 use std::io::Read as _;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use flate2::read::GzDecoder;
 use protocol::id::OperationId;
 use protocol::pbx::call::{AnswerBody, Refusal, Reply, Request};
 use protocol::pbx::operation::Bundle;
+use protocol::pbx::sync::SyncReport;
 use protocol::time::Timestamp;
 
 /// Something that happened at an agent.
@@ -107,8 +109,8 @@ pub struct Tap {
     probing: Option<(Ticket, StepRecord)>,
     /// Who was to hold the Lease by the last write of it, and when it was to be renewed.
     leasing: Option<(String, Timestamp)>,
-    /// The free text of the last report that was shown, so that only a change is shown again.
-    shown: String,
+    /// The last report, so that its free text is shown again only when it has changed.
+    reported: Option<Arc<SyncReport>>,
 }
 
 impl Tap {
@@ -276,30 +278,29 @@ impl Tap {
     /// What is free text in a request and was not shown just before. The enrollment's request is left out: the token that
     /// it carries is a secret that belongs there, and the rest of it is of closed alphabets.
     fn free_text(&mut self, request: &Request) -> Option<String> {
-        let text = match request {
+        match request {
             Request::Sync(report) => {
-                let nothing_to_say = report.document.message.is_none()
-                    && report.last_error.is_none()
-                    && report.addons.is_empty()
-                    && report.problems.is_empty();
-                if nothing_to_say {
-                    String::new()
-                } else {
-                    format!(
-                        "{:?} {:?} {:?} {:?}",
-                        report.document.message, report.last_error, report.addons, report.problems
-                    )
-                }
+                let before = self.reported.replace(Arc::clone(report));
+                let is_new = match before {
+                    Some(before) => free_parts(&before) != free_parts(report),
+                    None => true,
+                };
+                is_new.then(|| format!("{:?}", free_parts(report)))
             }
-            Request::Events { .. } => String::from_utf8(request.body()).unwrap_or_default(),
-            Request::Enroll(_) | Request::Manifest(_) | Request::RotateKey(_) => return None,
-        };
-        if text == self.shown {
-            return None;
+            Request::Events { .. } => Some(String::from_utf8(request.body()).unwrap_or_default()),
+            Request::Enroll(_) | Request::Manifest(_) | Request::RotateKey(_) => None,
         }
-        self.shown.clone_from(&text);
-        Some(text)
     }
+}
+
+/// What is free text in a report.
+fn free_parts(report: &SyncReport) -> impl PartialEq + Debug {
+    (
+        &report.document.message,
+        &report.last_error,
+        &report.addons,
+        &report.problems,
+    )
 }
 
 /// What a diagnostic bundle holds, as text.
