@@ -23,7 +23,7 @@ use crate::Figures;
 use crate::machine::{Tree, pass, resident_kib, threads_of};
 
 const AGENTS: u64 = 10_000;
-/// Nobody comes before: what the processes take then is there without agents.
+/// One comes before, and no more: what the processes take then is there without agents.
 const BEGIN: Duration = Duration::from_secs(10);
 const ARRIVAL: Duration = Duration::from_secs(40);
 /// All have begun and their nodes are set up.
@@ -113,8 +113,9 @@ fn scenario() -> Result<String> {
     population.insert("count".to_owned(), Value::Integer(AGENTS.cast_signed()));
     population.insert("tempo".to_owned(), Value::Float(1.0));
     let arrival: Table = format!(
-        "stages = [{{ count = 0, over = \"{}s\" }}, {{ count = {AGENTS}, over = \"{}s\" }}]",
+        "stages = [{{ count = 1, over = \"{}s\" }}, {{ count = {}, over = \"{}s\" }}]",
         BEGIN.as_secs(),
+        AGENTS - 1,
         ARRIVAL.as_secs()
     )
     .parse()?;
