@@ -319,7 +319,7 @@ impl Width {
 
     /// The bucket that a moment falls into.
     pub(crate) const fn bucket_of(self, at: Micros) -> usize {
-        (at.0 / 1_000_000 >> self.0.trailing_zeros()) as usize
+        ((at.0 / 1_000_000) >> self.0.trailing_zeros()) as usize
     }
 
     pub(crate) const fn double(&mut self) {

@@ -267,12 +267,7 @@ impl Course {
                 at,
             };
             self.each(async |pair| pair.agents.ask(pause).await).await;
-            if let Some(since) = self.paused_since.take() {
-                self.notes.push(format!(
-                    "arrivals stood still by hand from {since} on, for {}",
-                    at.since(since)
-                ));
-            }
+            self.note_pause(at);
             self.paused_since = wanted.paused.then_some(at);
         }
         self.wanted = wanted;
@@ -281,6 +276,16 @@ impl Course {
             snapshot.paused = self.wanted.paused;
             snapshot.agents_shown = agents_shown;
         });
+    }
+
+    /// A run whose arrivals stood still says so.
+    fn note_pause(&mut self, until: Micros) {
+        if let Some(since) = self.paused_since.take() {
+            self.notes.push(format!(
+                "arrivals stood still by hand from {since} on, for {}",
+                until.since(since)
+            ));
+        }
     }
 
     /// The single agents that are wanted, one shard after the other: where the first has shown all that there is room for,
@@ -386,6 +391,7 @@ impl Course {
 
     async fn report(mut self, started_at: Timestamp, interrupted: bool) -> (RunResult, Decision) {
         let (ended, ended_at) = (self.now(), wall(self.clock));
+        self.note_pause(ended);
         let clock = self.clock;
         let parts = self
             .each(async |pair| pair.report(ended, clock).await)

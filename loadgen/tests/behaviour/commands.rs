@@ -181,7 +181,7 @@ fn a_result_keeps_to_the_schema_and_is_told_again_without_a_terminal() {
         .map(|error| error.to_string())
         .collect();
     assert_eq!(errors, [""; 0]);
-    let mut torn = result.clone();
+    let mut torn = result;
     torn["series"]["latencies"]["lateness"][0] = "none".into();
     assert!(!schema.is_valid(&torn));
 
