@@ -95,12 +95,14 @@ pub(crate) fn run(
     };
     let screen = screen::show(show, &run, &out, breaks_at);
     runtime.block_on(look_on(&run, &mut interrupts));
+    let (result, decision) = run.wait();
+    // Before the screen leaves: a terminal that takes nothing any more may hold it up for good.
+    let kept = keep(&result, &out);
     if let Some(screen) = screen {
         // A panic of it was told when it came, and the run is none the worse for it.
         let _ = screen.join();
     }
-    let (result, decision) = run.wait();
-    Ok(report(&result, decision, &out))
+    Ok(report(&result, kept, decision, &out))
 }
 
 /// Starts the run once it can be had and there is a place for its result.
@@ -273,14 +275,24 @@ pub(crate) fn end(interrupt: &watch::Sender<Interrupt>, how: Interrupt) {
 }
 
 /// Writes the result and says what came of the run.
-fn report(result: &RunResult, decision: Decision, out: &Path) -> Exit {
+/// Writes the file that everything else is made from.
+fn keep(result: &RunResult, out: &Path) -> io::Result<()> {
+    let text = result.to_text() + "\n";
+    replace(
+        &out.join(RESULT),
+        0o666,
+        text.as_bytes(),
+        Outlives::PowerLoss,
+    )
+}
+
+fn report(result: &RunResult, kept: io::Result<()>, decision: Decision, out: &Path) -> Exit {
     judged(result).iter().for_each(|line| answer(line));
     for note in &result.notes {
         tell(&format!("note: {note}"));
     }
     let file = out.join(RESULT);
-    let text = result.to_text() + "\n";
-    let decision = match replace(&file, 0o666, text.as_bytes(), Outlives::PowerLoss) {
+    let decision = match kept {
         Ok(()) => {
             tell(&format!("result: {}", file.display()));
             decision

@@ -35,7 +35,17 @@ struct Pty {
 
 impl Pty {
     fn new(columns: u16, rows: u16) -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        Self::open(columns, rows, true)
+    }
+
+    /// One that nobody reads from.
+    fn that_stands_still(columns: u16, rows: u16) -> Self {
+        Self::open(columns, rows, false)
+    }
+
+    fn open(columns: u16, rows: u16, is_read: bool) -> Self {
+        // What is started must not hold this end, too: a terminal is gone when nobody does.
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&ours).unwrap();
         unlockpt(&ours).unwrap();
         let name = ptsname(&ours, Vec::new()).unwrap();
@@ -48,7 +58,7 @@ impl Pty {
         std::thread::spawn(move || {
             let mut bytes = [0; 4_096];
             // A terminal whose other end nobody holds any more is an error to read from, not an end.
-            while let Ok(count @ 1..) = screen.read(&mut bytes) {
+            while is_read && let Ok(count @ 1..) = screen.read(&mut bytes) {
                 if to_test.send(bytes[..count].to_vec()).is_err() {
                     break;
                 }
@@ -267,6 +277,21 @@ fn a_terminal_that_is_gone_ends_no_run_0() {
     let (code, last) = running.end();
     assert_eq!((code, &last[..5]), (Some(0), "PASS "), "{last}");
     assert!(!place.result().interrupted);
+}
+
+// A terminal that stands still takes no word of the screen any more; what came of the run is in its file all the same.
+#[test]
+fn a_terminal_that_stands_still_keeps_no_result_back() {
+    let place = Place::with(&expecting(ENROLLED));
+    let pty = Pty::that_stands_still(200, 60);
+    let running = pty.start(&mut place.loadgen(&RUN));
+    let waiting = "until [ -e out/result.json ]; do sleep 0.1; done";
+    let kept = place
+        .shell(&format!("timeout 60 sh -c '{waiting}'"))
+        .status();
+    assert!(kept.unwrap().success(), "no result");
+    assert_eq!(place.result().fleet.enrolled, 5);
+    drop(running);
 }
 
 #[test]
