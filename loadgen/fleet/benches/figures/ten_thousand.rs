@@ -66,11 +66,13 @@ pub(crate) fn measure(loadgen: &str) -> Result<Figures> {
     let result = RunResult::read(&result)?;
     ensure!(
         result.fleet.enrolled == AGENTS,
-        "{} of {AGENTS} agents are enrolled",
-        result.fleet.enrolled
+        "{} of {AGENTS} agents are enrolled; calls failed: {:?}",
+        result.fleet.enrolled,
+        failed(&result)
     );
     let breaches: u64 = result.referees.iter().map(|r| r.breaches).sum();
     ensure!(breaches == 0, "{breaches} rules were broken");
+    let errors: u64 = failed(&result).iter().map(|(_, count)| count).sum();
     let lateness = result.figures.lateness.context("no call was made")?;
     let seconds = (until - from).as_secs_f64();
     Ok([
@@ -83,7 +85,7 @@ pub(crate) fn measure(loadgen: &str) -> Result<Figures> {
             "portal_kib",
             (last.portal_kib - empty.portal_kib) / AGENTS as f64,
         ),
-        ("errors", errors(&result) as f64),
+        ("errors", errors as f64),
         ("account_errors", result.account_errors().len() as f64),
         (
             "screen_percent",
@@ -123,14 +125,15 @@ fn scenario() -> Result<String> {
     Ok(toml::to_string(&scenario)?)
 }
 
-/// Calls that ended with something else than what they asked for; the end of the run cuts some off.
-fn errors(result: &RunResult) -> u64 {
+/// Calls that ended with something else than what they asked for, by outcome; the end of the run cuts some off.
+fn failed(result: &RunResult) -> Vec<(Outcome, u64)> {
     let total = result.account.total();
-    let ended = total.ended.iter();
+    let ended = total.ended.iter().map(|(outcome, count)| (outcome, *count));
     ended
-        .filter(|(outcome, _)| !outcome.is_success() && *outcome != Outcome::Aborted)
-        .map(|(_, count)| *count)
-        .sum()
+        .filter(|(outcome, count)| {
+            *count > 0 && !outcome.is_success() && *outcome != Outcome::Aborted
+        })
+        .collect()
 }
 
 /// The program, and the terminal that it has its screen on.
