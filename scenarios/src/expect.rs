@@ -791,16 +791,13 @@ mod tests {
         }
 
         fn judge(&self, expected: Expected) -> Judgement {
-            let figures = Figures::of(
-                WINDOW,
-                &self.recorder.series,
-                &self.recorder.samples,
-                &self.fleet,
-            );
+            let mut recorder = self.recorder.clone();
+            let recorded = recorder.recorded();
+            let figures = Figures::of(WINDOW, &recorded.series, &recorded.samples, &self.fleet);
             let evidence = Evidence {
                 window: WINDOW,
-                account: &self.recorder.account,
-                samples: &self.recorder.samples,
+                account: &recorded.account,
+                samples: &recorded.samples,
                 fleet: &self.fleet,
                 figures: &figures,
             };

@@ -97,7 +97,7 @@ fn run(change: impl Fn(u64) -> (u64, Outcome)) -> RunResult {
         enrolled: 10,
         ..Fleet::default()
     };
-    result.fill(recorder, fleet);
+    result.fill(recorder.recorded().clone(), fleet);
     result.referees = vec![RefereeReport {
         number: 6,
         name: "pace".to_owned(),

@@ -135,6 +135,7 @@ impl FromIterator<(Endpoint, Line)> for Account {
 
 impl Account {
     /// Counts a request as due.
+    #[inline]
     pub fn planned(&mut self, endpoint: Endpoint) {
         self.lines[endpoint].planned += 1;
     }
@@ -145,11 +146,13 @@ impl Account {
     }
 
     /// Counts a request as started.
+    #[inline]
     pub fn started(&mut self, endpoint: Endpoint) {
         self.lines[endpoint].started += 1;
     }
 
     /// Counts a request that was started as ended.
+    #[inline]
     pub fn ended(&mut self, endpoint: Endpoint, outcome: Outcome) {
         self.lines[endpoint].ended[outcome] += 1;
     }
@@ -164,6 +167,21 @@ impl Account {
     /// The account of one endpoint.
     pub fn line(&self, endpoint: Endpoint) -> &Line {
         &self.lines[endpoint]
+    }
+
+    /// The account of each endpoint.
+    pub fn lines(&self) -> impl Iterator<Item = (Endpoint, &Line)> {
+        self.lines.iter()
+    }
+
+    /// Whether it has counted nothing.
+    pub fn is_empty(&self) -> bool {
+        self.lines.values().all(Line::is_empty)
+    }
+
+    /// Counts nothing any more, keeping its memory.
+    pub fn clear(&mut self) {
+        self.lines.iter_mut().for_each(|(_, line)| line.clear());
     }
 
     /// The account of all endpoints together.
@@ -269,8 +287,18 @@ impl Line {
     }
 
     fn count(&self, which: impl Fn(Outcome) -> bool) -> u64 {
-        let picked = self.ended.iter().filter(|(outcome, _)| which(*outcome));
+        let picked = self.ended.counted().filter(|(outcome, _)| which(*outcome));
         picked.map(|(_, count)| count).sum()
+    }
+
+    fn is_empty(&self) -> bool {
+        (self.planned, self.dropped, self.started) == (0, 0, 0)
+            && self.ended.counted().next().is_none()
+    }
+
+    fn clear(&mut self) {
+        (self.planned, self.dropped, self.started) = (0, 0, 0);
+        self.ended.iter_mut().for_each(|(_, count)| *count = 0);
     }
 
     fn add(&mut self, other: &Line) {

@@ -171,12 +171,13 @@ impl EndpointFigures {
 impl Distribution {
     /// The five figures of a histogram; none of an empty one.
     pub fn of(histogram: &Histogram) -> Option<Self> {
+        let [p50, p95, p99, max] = histogram.quantiles([0.5, 0.95, 0.99, 1.0])?;
         Some(Distribution {
             count: histogram.count(),
-            p50: histogram.quantile(0.5)?,
-            p95: histogram.quantile(0.95)?,
-            p99: histogram.quantile(0.99)?,
-            max: histogram.max()?,
+            p50,
+            p95,
+            p99,
+            max,
         })
     }
 
@@ -253,7 +254,7 @@ impl SyncDeficit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorder::Recorder;
+    use crate::recorder::{Recorded, Recorder};
     use crate::samples::Sample;
 
     const WINDOW: Window = Window {
@@ -262,7 +263,7 @@ mod tests {
     };
 
     /// So many requests of this end, due in each of these seconds.
-    fn run(rows: &[(u64, Outcome, u64)]) -> Recorder {
+    fn run(rows: &[(u64, Outcome, u64)]) -> Recorded {
         let mut recorder = Recorder::new(WINDOW);
         for (second, outcome, count) in rows {
             let at = Micros::from_seconds(*second);
@@ -280,11 +281,11 @@ mod tests {
                 });
             }
         }
-        recorder
+        recorder.recorded().clone()
     }
 
-    fn figures(recorder: &Recorder, fleet: &Fleet) -> Figures {
-        Figures::of(WINDOW, &recorder.series, &recorder.samples, fleet)
+    fn figures(recorded: &Recorded, fleet: &Fleet) -> Figures {
+        Figures::of(WINDOW, &recorded.series, &recorded.samples, fleet)
     }
 
     // case L26, L27: failures are no throughput, shares are of what ended, and many failures make the run suspect.

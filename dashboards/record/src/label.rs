@@ -59,15 +59,39 @@ impl<K: Label, V> ByLabel<K, V> {
 impl<K: Label> ByLabel<K, u64> {
     /// Adds count by count.
     pub fn add(&mut self, other: &Self) {
-        for (mine, theirs) in self.values.iter_mut().zip(other.values.iter()) {
-            *mine = mine.saturating_add(*theirs);
+        for (index, count) in counted(&other.values) {
+            self.values[index] = self.values[index].saturating_add(count);
         }
+    }
+
+    /// Each label that was counted, and how often, in the order of the set.
+    pub fn counted(&self) -> impl Iterator<Item = (K, u64)> {
+        counted(&self.values).map(|(index, count)| (K::all()[index], count))
     }
 
     /// The sum of all counts.
     pub fn total(&self) -> u64 {
         self.values.iter().fold(0, |sum, n| sum.saturating_add(*n))
     }
+}
+
+/// The places of a table that are not zero, with what they hold. Most are, so they are looked at by several.
+pub(crate) fn counted<T: Copy + Default + PartialEq>(
+    table: &[T],
+) -> impl DoubleEndedIterator<Item = (usize, T)> {
+    const TOGETHER: usize = 16;
+    let is_counted = |count: &T| *count != T::default();
+    let parts = table.chunks(TOGETHER).enumerate();
+    parts
+        .filter(move |(_, part)| {
+            part.iter()
+                .fold(false, |any, count| any | is_counted(count))
+        })
+        .flat_map(move |(number, part)| {
+            let places = part.iter().copied().enumerate();
+            let counted = places.filter(move |(_, count)| is_counted(count));
+            counted.map(move |(place, count)| (number * TOGETHER + place, count))
+        })
 }
 
 impl<K: Label, V: Default> Default for ByLabel<K, V> {

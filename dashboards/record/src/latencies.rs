@@ -1,7 +1,7 @@
 //! What calls took by the second, in bounded memory: what the curves of a finished run are drawn from.
 //!
 //! For each bucket of time and each kind of duration, counts by size. Sizes are log-linear, eight to an octave, so what is
-//! read from them is within 6.25 % of what was measured. After 512 buckets of time their width doubles. As everywhere in
+//! read from them is within 6.25 % of what was measured; what a screen shows of a second is read from the same. After 512 buckets of time their width doubles. As everywhere in
 //! a series, a bucket is a sum: parts add up exactly, in any order and of any width. What is judged comes from the
 //! [`samples`](crate::samples).
 
@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use protocol::endpoint::Endpoint;
 
 use crate::histogram::LONGEST;
-use crate::label::ByLabel;
+use crate::label::{ByLabel, counted};
 use crate::micros::Micros;
-use crate::samples::Sample;
+use crate::second::Second;
 use crate::series::Width;
 use crate::snapshot::Percentiles;
 
@@ -43,24 +43,23 @@ struct Row(Vec<Sizes>);
 /// How many durations of each size there were: from the shortest to the longest, both of which there were.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<u64>", into = "Vec<u64>")]
-struct Sizes {
+pub(crate) struct Sizes {
     first: usize,
     counts: Vec<u32>,
 }
 
+/// The same with a counter for every size, to count into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Counters(Box<[u32; SIZES]>);
+
 impl Latencies {
-    /// Counts what a request took.
-    pub fn record(&mut self, sample: &Sample) {
-        let bucket = self.bucket(sample.ended);
-        self.lateness
-            .count(bucket, size(sample.started.since(sample.intended)));
-        if sample.outcome.is_success() {
-            let response = size(sample.ended.since(sample.intended));
-            self.response[sample.endpoint].count(bucket, response);
-            if let Some(first_byte_out) = sample.first_byte_out {
-                let service = size(sample.ended.since(first_byte_out));
-                self.service[sample.endpoint].count(bucket, service);
-            }
+    /// Adds what the requests took that ended in a second.
+    pub(crate) fn add_second(&mut self, second: &Second) {
+        let bucket = self.bucket(second.from());
+        self.lateness.add_counted(bucket, &second.lateness);
+        for endpoint in second.succeeded() {
+            self.response[endpoint].add_counted(bucket, &second.response[endpoint]);
+            self.service[endpoint].add_counted(bucket, &second.service[endpoint]);
         }
     }
 
@@ -134,20 +133,10 @@ impl Latencies {
 }
 
 impl Row {
-    /// Counts one duration. All but the first of its size in a bucket touch one counter.
-    #[inline]
-    fn count(&mut self, bucket: usize, size: usize) {
-        let sizes = self.0.get_mut(bucket);
-        let counter = sizes.and_then(|sizes| sizes.counts.get_mut(size.wrapping_sub(sizes.first)));
-        match counter {
-            Some(counter) => *counter = counter.saturating_add(1),
-            None => self.count_first(bucket, size),
+    fn add_counted(&mut self, bucket: usize, counted: &Counters) {
+        if counted.counted().next().is_some() {
+            self.at_mut(bucket).add_counted(counted);
         }
-    }
-
-    #[cold]
-    fn count_first(&mut self, bucket: usize, size: usize) {
-        self.at_mut(bucket).add(size, 1);
     }
 
     fn at_mut(&mut self, bucket: usize) -> &mut Sizes {
@@ -180,8 +169,44 @@ impl Row {
     }
 }
 
+impl Counters {
+    /// Counts one duration.
+    #[inline]
+    pub(crate) fn count(&mut self, duration: Micros) {
+        let counter = &mut self.0[size(duration)];
+        *counter = counter.saturating_add(1);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.fill(0);
+    }
+
+    /// Each size that was counted, and how often, from the shortest.
+    fn counted(&self) -> impl DoubleEndedIterator<Item = (usize, u32)> {
+        counted(&self.0[..])
+    }
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Counters(Box::new([0; SIZES]))
+    }
+}
+
 impl Sizes {
+    /// Counts one duration.
+    pub(crate) fn count(&mut self, duration: Micros) {
+        self.add(size(duration), 1);
+    }
+
     fn add(&mut self, size: usize, count: u32) {
+        self.reach(size);
+        let counter = &mut self.counts[size - self.first];
+        *counter = counter.saturating_add(count);
+    }
+
+    /// Makes a counter for a size that there is.
+    fn reach(&mut self, size: usize) {
         if self.counts.is_empty() {
             self.first = size;
         }
@@ -194,16 +219,31 @@ impl Sizes {
         if self.counts.len() <= place {
             self.counts.resize(place + 1, 0);
         }
-        self.counts[place] = self.counts[place].saturating_add(count);
     }
 
-    fn add_all(&mut self, other: &Sizes) {
+    /// Adds what the other one counted, exactly.
+    pub(crate) fn add_all(&mut self, other: &Sizes) {
         for (place, count) in other.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
             self.add(other.first + place, *count);
         }
     }
 
-    fn percentiles(&self) -> Option<Percentiles> {
+    /// Adds what was counted, exactly.
+    pub(crate) fn add_counted(&mut self, counted: &Counters) {
+        let ends = (counted.counted().next(), counted.counted().next_back());
+        let (Some((shortest, _)), Some((longest, _))) = ends else {
+            return;
+        };
+        self.reach(shortest);
+        self.reach(longest);
+        let mine = &mut self.counts[shortest - self.first..];
+        for (mine, theirs) in mine.iter_mut().zip(&counted.0[shortest..=longest]) {
+            *mine = mine.saturating_add(*theirs);
+        }
+    }
+
+    /// What they come to; none without any.
+    pub(crate) fn percentiles(&self) -> Option<Percentiles> {
         let total: u64 = self.counts.iter().map(|count| u64::from(*count)).sum();
         let at = |quantile: f64| {
             let rank = ((quantile * total as f64).ceil() as u64).max(1);
@@ -318,7 +358,14 @@ mod tests {
 
     use super::*;
     use crate::outcome::Outcome;
+    use crate::samples::Sample;
     use crate::samples::tests::any_sample;
+
+    impl Latencies {
+        fn record(&mut self, sample: &Sample) {
+            self.add_second(&Second::of(sample));
+        }
+    }
 
     /// A sync that was due, started and answered at these milliseconds.
     fn sync(outcome: Outcome, due: u64, started: u64, ended: u64) -> Sample {

@@ -14,7 +14,8 @@
 //! | [`series`] | the run by the second |
 //! | [`latencies`] | what calls took, by the second, as exactly as a curve needs it |
 //! | [`account`] | nothing is lost: planned, started and ended add up, and agree with the portal's counters |
-//! | [`recorder`] | the three above behind one face, so that they cannot disagree |
+//! | `second` | the second that runs, where a request is counted first |
+//! | [`recorder`] | account, series and samples behind one face, so that they cannot disagree |
 //! | [`fleet`] | what the fleet as a whole went through |
 //! | [`figures`] | what a person asks about it, computed from merged data |
 //! | [`result`] | the result file |
@@ -42,6 +43,7 @@ pub mod recorder;
 pub mod replay;
 pub mod result;
 pub mod samples;
+mod second;
 pub mod series;
 pub mod snapshot;
 pub mod verdict;
@@ -58,7 +60,7 @@ pub use judgement::{Judgement, Quantity};
 pub use label::{ByLabel, Label};
 pub use micros::Micros;
 pub use outcome::{Class, Outcome};
-pub use recorder::Recorder;
+pub use recorder::{Recorded, Recorder};
 pub use result::{MergeError, RunResult};
 pub use samples::{ConnectTimes, Sample, Samples, TlsTimes};
 pub use series::Series;

@@ -10,12 +10,24 @@ use protocol::endpoint::Endpoint;
 use crate::account::Account;
 use crate::micros::{Micros, Window};
 use crate::samples::{Sample, Samples};
+use crate::second::Second;
 use crate::series::{Gauge, Series};
+use crate::snapshot::Recent;
 
-/// What one worker has counted.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Counts for one worker.
+#[derive(Debug, Clone)]
 pub struct Recorder {
     window: Window,
+    second: Second,
+    /// But for what is counted in the second.
+    recorded: Recorded,
+    /// Since the last look, but for what is counted in the second.
+    recent: Recent,
+}
+
+/// What workers have counted.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Recorded {
     /// Whole run.
     pub account: Account,
     /// Whole run, by the second.
@@ -29,45 +41,87 @@ impl Recorder {
     pub fn new(window: Window) -> Self {
         Recorder {
             window,
-            account: Account::default(),
-            series: Series::new(),
-            samples: Samples::default(),
+            second: Second::default(),
+            recorded: Recorded::default(),
+            recent: Recent::default(),
         }
     }
 
     /// A request is due at `intended`. Told when it becomes due, before it is started or dropped.
     pub fn planned(&mut self, endpoint: Endpoint, intended: Micros) {
-        self.account.planned(endpoint);
-        self.series.planned(endpoint, intended);
+        if self.second.holds(intended) {
+            self.second.account.planned(endpoint);
+        } else {
+            // Told late. To turn to its second and back would cost more than to add it where it belongs.
+            self.recorded.account.planned(endpoint);
+            self.recorded.series.planned(endpoint, intended);
+            self.recent.planned(endpoint);
+        }
     }
 
     /// A request that was due will not be started.
     pub fn dropped(&mut self, endpoint: Endpoint) {
-        self.account.dropped(endpoint);
+        self.recorded.account.dropped(endpoint);
     }
 
     /// A request that was due is started.
+    #[inline]
     pub fn started(&mut self, endpoint: Endpoint, at: Micros) {
-        self.account.started(endpoint);
-        self.series.started(endpoint, at);
+        self.second_of(at).account.started(endpoint);
     }
 
     /// A request that was started has ended.
+    #[inline]
     pub fn ended(&mut self, sample: &Sample) {
-        self.account.ended(sample.endpoint, sample.outcome);
-        self.series.ended(sample);
+        self.second_of(sample.ended).ended(sample);
         if self.window.holds(sample.intended) {
-            self.samples.record(sample);
+            self.recorded.samples.record(sample);
         }
     }
 
     /// This second's reading of a gauge, from one worker of each shard.
     pub fn gauge(&mut self, gauge: Gauge, at: Micros, reading: u64) {
-        self.series.gauge(gauge, at, reading);
+        self.recorded.series.gauge(gauge, at, reading);
     }
 
+    /// All that was counted so far.
+    pub fn recorded(&mut self) -> &Recorded {
+        self.settle();
+        &self.recorded
+    }
+
+    /// What was counted since the last look.
+    pub fn recent(&mut self) -> Recent {
+        self.settle();
+        std::mem::take(&mut self.recent)
+    }
+
+    #[inline]
+    fn second_of(&mut self, at: Micros) -> &mut Second {
+        if !self.second.holds(at) {
+            self.turn_to(at);
+        }
+        &mut self.second
+    }
+
+    #[cold]
+    fn turn_to(&mut self, at: Micros) {
+        self.settle();
+        self.second.become_that_of(at);
+    }
+
+    /// Adds the second, so far, to what is kept.
+    fn settle(&mut self) {
+        self.recorded.account.add(&self.second.account);
+        self.recorded.series.add_second(&self.second);
+        self.recent.add_second(&self.second);
+        self.second.clear();
+    }
+}
+
+impl Recorded {
     /// Adds what another worker counted, exactly.
-    pub fn add(&mut self, other: &Recorder) {
+    pub fn add(&mut self, other: &Recorded) {
         self.account.add(&other.account);
         self.series.add(&other.series);
         self.samples.add(&other.samples);
@@ -111,9 +165,10 @@ mod tests {
         for second in [9, 10, 2_999, 3_000] {
             see(&mut recorder, &at(second));
         }
-        assert_eq!(recorder.account.total().started, 4);
-        assert_eq!(recorder.samples.count(Endpoint::Sync, Outcome::Ok), 2);
-        assert_eq!(recorder.series.ended_in(10, Endpoint::Sync, Outcome::Ok), 1);
+        let recorded = recorder.recorded();
+        assert_eq!(recorded.account.total().started, 4);
+        assert_eq!(recorded.samples.count(Endpoint::Sync, Outcome::Ok), 2);
+        assert_eq!(recorded.series.ended_in(10, Endpoint::Sync, Outcome::Ok), 1);
     }
 
     proptest! {
@@ -130,9 +185,11 @@ mod tests {
                 see(&mut whole, sample);
                 see(&mut halves[usize::from(*half)], sample);
             }
-            let [mut one, other] = halves;
-            one.add(&other);
-            prop_assert_eq!(&one, &whole);
+            let whole = whole.recorded();
+            let [mut one, mut other] = halves;
+            let mut sum = one.recorded().clone();
+            sum.add(other.recorded());
+            prop_assert_eq!(&sum, whole);
             prop_assert_eq!(whole.account.check(), []);
 
             // Told bucket by bucket, the series comes to the account.

@@ -146,7 +146,7 @@ mod tests {
         }
         result.run.window = window;
         let fleet = result.fleet.clone();
-        result.fill(recorder, fleet);
+        result.fill(recorder.recorded().clone(), fleet);
         result.fleet.agents = 10;
         result.fleet.enrolled = 9;
         result

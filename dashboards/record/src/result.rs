@@ -22,7 +22,7 @@ use crate::fleet::Fleet;
 use crate::judgement::Judgement;
 use crate::label::labels;
 use crate::micros::Window;
-use crate::recorder::Recorder;
+use crate::recorder::Recorded;
 use crate::samples::Samples;
 use crate::series::Series;
 use crate::verdict::{Decision, Exit, Verdict};
@@ -254,10 +254,10 @@ impl RunResult {
     }
 
     /// Takes what a run's workers have counted and its fleet went through, and computes the figures.
-    pub fn fill(&mut self, recorder: Recorder, fleet: Fleet) {
-        self.account = recorder.account;
-        self.series = recorder.series;
-        self.samples = recorder.samples;
+    pub fn fill(&mut self, recorded: Recorded, fleet: Fleet) {
+        self.account = recorded.account;
+        self.series = recorded.series;
+        self.samples = recorded.samples;
         self.fleet = fleet;
         self.refigure();
     }
@@ -547,13 +547,13 @@ pub(crate) mod tests {
                 ranges: vec![IndexRange { first, count }],
             }],
         );
-        let mut recorder = Recorder::new(WINDOW);
+        let mut recorder = crate::Recorder::new(WINDOW);
         for sample in samples {
             recorder.planned(sample.endpoint, sample.intended);
             recorder.started(sample.endpoint, sample.started);
             recorder.ended(sample);
         }
-        result.fill(recorder, some_fleet(count));
+        result.fill(recorder.recorded().clone(), some_fleet(count));
         result.generator = Generator {
             processes: 1,
             cpu_us: count,

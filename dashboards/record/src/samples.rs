@@ -14,7 +14,7 @@ use protocol::endpoint::Endpoint;
 use crate::histogram::Histogram;
 use crate::label::ByLabel;
 use crate::micros::Micros;
-use crate::outcome::{Class, Outcome};
+use crate::outcome::Outcome;
 
 /// One request that ended, and when. All moments count from the start of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +98,7 @@ pub struct Connections {
 
 impl Samples {
     /// Counts a request that ended.
+    #[inline]
     pub fn record(&mut self, sample: &Sample) {
         self.lateness.record(sample.started.since(sample.intended));
         if let Some(times) = &sample.connect {
@@ -105,7 +106,7 @@ impl Samples {
         }
         let cell = self.cells[sample.endpoint][sample.outcome].get_or_insert_default();
         cell.count += 1;
-        if sample.outcome.class() == Class::Aborted {
+        if sample.outcome == Outcome::Aborted {
             return;
         }
         cell.response.record(sample.ended.since(sample.intended));
@@ -157,6 +158,8 @@ impl Cell {
 }
 
 impl Connections {
+    /// Most requests make none.
+    #[cold]
     fn record(&mut self, times: &ConnectTimes) {
         let resumed = times.tls.is_some_and(|tls| tls.resumed);
         match resumed {

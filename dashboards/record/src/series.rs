@@ -17,7 +17,7 @@ use crate::label::{ByLabel, labels};
 use crate::latencies::Latencies;
 use crate::micros::Micros;
 use crate::outcome::Outcome;
-use crate::samples::Sample;
+use crate::second::Second;
 
 /// How many buckets are kept before their width doubles.
 pub const BUCKETS_MAX: usize = 7_200;
@@ -105,17 +105,20 @@ impl Series {
         self.planned[endpoint].add_at(bucket, 1);
     }
 
-    /// Counts a request as started at `at`.
-    pub fn started(&mut self, endpoint: Endpoint, at: Micros) {
-        let bucket = self.bucket(at);
-        self.started[endpoint].add_at(bucket, 1);
-    }
-
-    /// Counts a request as ended, and what it took.
-    pub fn ended(&mut self, sample: &Sample) {
-        let bucket = self.bucket(sample.ended);
-        self.ended[sample.endpoint][sample.outcome].add_at(bucket, 1);
-        self.latencies.record(sample);
+    /// Adds what was counted of a second.
+    pub(crate) fn add_second(&mut self, second: &Second) {
+        if second.account.is_empty() {
+            return;
+        }
+        let bucket = self.bucket(second.from());
+        for (endpoint, line) in second.account.lines() {
+            self.planned[endpoint].add_at(bucket, line.planned);
+            self.started[endpoint].add_at(bucket, line.started);
+            for (outcome, count) in line.ended.counted() {
+                self.ended[endpoint][outcome].add_at(bucket, count);
+            }
+        }
+        self.latencies.add_second(second);
     }
 
     /// Takes this second's reading of a gauge. One reading a second and shard: two would count as twice as many.
@@ -367,6 +370,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::samples::Sample;
+
+    impl Series {
+        fn started(&mut self, endpoint: Endpoint, at: Micros) {
+            let mut second = Second::default();
+            second.become_that_of(at);
+            second.account.started(endpoint);
+            self.add_second(&second);
+        }
+
+        fn ended(&mut self, sample: &Sample) {
+            self.add_second(&Second::of(sample));
+        }
+    }
 
     fn seconds(s: u64) -> Micros {
         Micros::from_seconds(s)

@@ -1,25 +1,22 @@
 //! The run at this second: what a live screen draws and a progress line says.
 //!
-//! A world makes one a second from its workers' counts. Percentiles here are of the last second alone, from small
-//! histograms that are emptied as they are read; they are for the eye. What is judged comes from the samples.
+//! A world makes one a second from its workers' counts. Percentiles here are of the last second alone, and for the eye. What
+//! is judged comes from the samples.
 
 use std::fmt::Write as _;
 
-use hdrhistogram::Histogram as Hdr;
-use serde::de::{self, Deserializer};
-use serde::ser::{self, Serializer};
 use serde::{Deserialize, Serialize};
 
 use protocol::endpoint::Endpoint;
 
-use crate::account::Account;
+use crate::account::{Account, Line};
 use crate::agents::AgentsShown;
-use crate::histogram::{self, LONGEST};
 use crate::judgement::{Judgement, grouped};
 use crate::label::{ByLabel, Label};
+use crate::latencies::Sizes;
 use crate::micros::Micros;
 use crate::outcome::Outcome;
-use crate::samples::Sample;
+use crate::second::Second;
 use crate::series::Gauge;
 use crate::verdict::Verdict;
 
@@ -107,7 +104,7 @@ pub struct GeneratorNow {
     pub files_limit: u64,
 }
 
-/// A distribution for the eye: two significant digits.
+/// A distribution for the eye: within 6.25 %, as [`latencies`](crate::latencies) are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Percentiles {
     /// Half of them took no longer.
@@ -118,81 +115,59 @@ pub struct Percentiles {
     pub p99: Micros,
 }
 
-/// What one worker saw in the second that runs. Emptied every second; never part of a result.
+/// What workers saw since the last look. Never part of a result.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Recent {
-    endpoints: ByLabel<Endpoint, RecentEndpoint>,
-    lateness: Window,
+    account: Account,
+    lateness: Sizes,
+    response: ByLabel<Endpoint, Sizes>,
+    service: ByLabel<Endpoint, Sizes>,
 }
-
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-struct RecentEndpoint {
-    planned: u64,
-    started: u64,
-    successes: u64,
-    response: Window,
-    service: Window,
-}
-
-/// A histogram of two digits that takes its memory when it is first used.
-#[derive(Debug, Clone, PartialEq, Default)]
-struct Window(Option<Hdr<u32>>);
 
 impl Recent {
-    /// An empty one.
-    pub fn new() -> Self {
-        Self::default()
+    /// A request was due in a second that is over.
+    pub(crate) fn planned(&mut self, endpoint: Endpoint) {
+        self.account.planned(endpoint);
     }
 
-    /// A request is due.
-    pub fn planned(&mut self, endpoint: Endpoint) {
-        self.endpoints[endpoint].planned += 1;
-    }
-
-    /// A request is started.
-    pub fn started(&mut self, endpoint: Endpoint) {
-        self.endpoints[endpoint].started += 1;
-    }
-
-    /// A request has ended.
-    pub fn ended(&mut self, sample: &Sample) {
-        self.lateness.record(sample.started.since(sample.intended));
-        if sample.outcome.is_success() {
-            let recent = &mut self.endpoints[sample.endpoint];
-            recent.successes += 1;
-            recent.response.record(sample.ended.since(sample.intended));
-            if let Some(first_byte_out) = sample.first_byte_out {
-                recent.service.record(sample.ended.since(first_byte_out));
-            }
+    /// Adds what was counted of a second.
+    pub(crate) fn add_second(&mut self, second: &Second) {
+        self.account.add(&second.account);
+        self.lateness.add_counted(&second.lateness);
+        for endpoint in second.succeeded() {
+            self.response[endpoint].add_counted(&second.response[endpoint]);
+            self.service[endpoint].add_counted(&second.service[endpoint]);
         }
     }
 
-    /// Adds what another worker saw in the same second.
+    /// Adds what another worker saw in the same time.
     pub fn add(&mut self, other: &Recent) {
-        for (endpoint, theirs) in other.endpoints.iter() {
-            let mine = &mut self.endpoints[endpoint];
-            mine.planned += theirs.planned;
-            mine.started += theirs.started;
-            mine.successes += theirs.successes;
-            mine.response.add(&theirs.response);
-            mine.service.add(&theirs.service);
+        self.account.add(&other.account);
+        self.lateness.add_all(&other.lateness);
+        for endpoint in Endpoint::ALL.iter().copied() {
+            self.response[endpoint].add_all(&other.response[endpoint]);
+            self.service[endpoint].add_all(&other.service[endpoint]);
         }
-        self.lateness.add(&other.lateness);
     }
 
-    /// What was seen, by endpoint, and how late the generator was; and begins the next second.
-    pub fn take(&mut self) -> (ByLabel<Endpoint, Rate>, Option<Percentiles>) {
-        let mut rates: ByLabel<Endpoint, Rate> = ByLabel::default();
-        for (endpoint, recent) in self.endpoints.iter_mut() {
-            rates[endpoint] = Rate {
-                planned: std::mem::take(&mut recent.planned),
-                started: std::mem::take(&mut recent.started),
-                successes: Some(std::mem::take(&mut recent.successes)),
-                response: recent.response.take(),
-                service: recent.service.take(),
+    /// What was seen, by endpoint.
+    pub fn rates(&self) -> ByLabel<Endpoint, Rate> {
+        let rate = |(endpoint, line): (Endpoint, &Line)| {
+            let rate = Rate {
+                planned: line.planned,
+                started: line.started,
+                successes: Some(line.successes()),
+                response: self.response[endpoint].percentiles(),
+                service: self.service[endpoint].percentiles(),
             };
-        }
-        (rates, self.lateness.take())
+            (endpoint, rate)
+        };
+        self.account.lines().map(rate).collect()
+    }
+
+    /// How late the generator was; none if it had nothing to do.
+    pub fn lateness(&self) -> Option<Percentiles> {
+        self.lateness.percentiles()
     }
 }
 
@@ -207,7 +182,7 @@ impl Snapshot {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LastSyncs {
     behind: u64,
-    ago: Window,
+    ago: Sizes,
     longest: Micros,
 }
 
@@ -216,76 +191,23 @@ impl LastSyncs {
     pub fn see(&mut self, ago: Micros, interval: Micros) {
         self.behind += u64::from(ago > interval + interval);
         self.longest = self.longest.max(ago);
-        self.ago.record(ago);
+        self.ago.count(ago);
     }
 
     /// Adds those of another part.
     pub fn add(&mut self, other: &Self) {
         self.behind += other.behind;
         self.longest = self.longest.max(other.longest);
-        self.ago.add(&other.ago);
+        self.ago.add_all(&other.ago);
     }
 
     /// What they come to; none while nobody has synced.
-    pub fn sum(mut self) -> Option<LastSync> {
+    pub fn sum(self) -> Option<LastSync> {
         Some(LastSync {
             behind: self.behind,
-            ago: self.ago.take()?,
+            ago: self.ago.percentiles()?,
             longest: self.longest,
         })
-    }
-}
-
-// In a file as a histogram is: base64 of HDR's V2 form, deflated.
-impl Serialize for Window {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let text = self.0.as_ref().map(histogram::to_text).transpose();
-        text.map_err(ser::Error::custom)?.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Window {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut window = Window::default();
-        if let Some(text) = Option::<String>::deserialize(deserializer)? {
-            let read = histogram::from_text(&text).map_err(de::Error::custom)?;
-            let added = window.histogram().add(&read);
-            added.map_err(de::Error::custom)?;
-        }
-        Ok(window)
-    }
-}
-
-impl Window {
-    fn histogram(&mut self) -> &mut Hdr<u32> {
-        self.0.get_or_insert_with(|| {
-            Hdr::new_with_bounds(1, LONGEST.0, 2)
-                .expect("the bounds are constants that the constructor accepts")
-        })
-    }
-
-    fn record(&mut self, value: Micros) {
-        self.histogram().saturating_record(value.0);
-    }
-
-    fn add(&mut self, other: &Window) {
-        if let Some(theirs) = &other.0 {
-            self.histogram()
-                .add(theirs)
-                .expect("every window has the same bounds");
-        }
-    }
-
-    fn take(&mut self) -> Option<Percentiles> {
-        let histogram = self.0.as_mut().filter(|h| !h.is_empty())?;
-        let at = |quantile| Micros(histogram.value_at_quantile(quantile));
-        let percentiles = Percentiles {
-            p50: at(0.5),
-            p95: at(0.95),
-            p99: at(0.99),
-        };
-        histogram.reset();
-        Some(percentiles)
     }
 }
 
@@ -390,7 +312,10 @@ mod tests {
     use protocol::problem::ProblemCode;
 
     use super::*;
+    use crate::Recorder;
     use crate::judgement::{Bound, Quantity};
+    use crate::micros::Window;
+    use crate::samples::Sample;
 
     fn sample(outcome: Outcome, started_ms: u64, ended_ms: u64) -> Sample {
         Sample {
@@ -436,11 +361,9 @@ mod tests {
                 snapshot.account.ended(Endpoint::Sync, outcome);
             }
         }
-        let mut recent = Recent::new();
-        for _ in 0..33 {
-            recent.ended(&sample(Outcome::Ok, 1, 4));
-        }
-        (snapshot.last_second, snapshot.lateness) = recent.take();
+        let recent = seen(&[sample(Outcome::Ok, 1, 4); 33]);
+        snapshot.last_second = recent.rates();
+        snapshot.lateness = recent.lateness();
         snapshot.judgements = vec![judgement(Verdict::Pass), judgement(Verdict::NoData)];
         snapshot
     }
@@ -449,7 +372,7 @@ mod tests {
     fn a_progress_line_says_how_it_stands() {
         assert_eq!(
             progress_line(&snapshot()),
-            "30s/120s 998/1,000 enrolled, 2 backing off | 33/s sync p50 4.01 ms p99 4.01 ms | ok 1,930, replayed 3, reset 2, \
+            "30s/120s 998/1,000 enrolled, 2 backing off | 33/s sync p50 3.97 ms p99 3.97 ms | ok 1,930, replayed 3, reset 2, \
              other 1"
         );
         assert_eq!(
@@ -500,8 +423,21 @@ mod tests {
         assert_eq!(LastSyncs::default().sum(), None);
     }
 
+    fn recorder() -> Recorder {
+        Recorder::new(Window {
+            from: Micros::ZERO,
+            until: Micros::from_seconds(60),
+        })
+    }
+
+    fn seen(samples: &[Sample]) -> Recent {
+        let mut recorder = recorder();
+        samples.iter().for_each(|sample| recorder.ended(sample));
+        recorder.recent()
+    }
+
     /// As another process gets it.
-    fn sent<T: Serialize + de::DeserializeOwned + PartialEq + std::fmt::Debug>(of: &T) -> T {
+    fn sent<T: Serialize + serde::de::DeserializeOwned + PartialEq + std::fmt::Debug>(of: &T) -> T {
         let got = serde_json::from_str(&serde_json::to_string(of).unwrap()).unwrap();
         assert_eq!(&got, of);
         got
@@ -509,16 +445,15 @@ mod tests {
 
     #[test]
     fn service_counts_from_the_first_byte_and_response_from_when_it_was_due() {
-        let mut recent = Recent::new();
-        recent.ended(&Sample {
+        let recent = seen(&[Sample {
             first_byte_out: Some(Micros::from_ms(90)),
             ..sample(Outcome::Ok, 80, 100)
-        });
-        let sync = recent.take().0[Endpoint::Sync];
+        }]);
+        let sync = recent.rates()[Endpoint::Sync];
         let p50 = |times: Option<Percentiles>| times.unwrap().p50.to_string();
         assert_eq!(
             (p50(sync.response), p50(sync.service)),
-            ("100 ms".to_owned(), "10 ms".to_owned())
+            ("102 ms".to_owned(), "9.73 ms".to_owned())
         );
     }
 
@@ -530,23 +465,26 @@ mod tests {
     }
 
     #[test]
-    fn a_second_begins_empty() {
-        let mut recent = Recent::new();
-        recent.planned(Endpoint::Sync);
-        recent.started(Endpoint::Sync);
-        recent.ended(&sample(Outcome::TimedOutAnswer, 0, 30_000));
-        let mut sum = Recent::new();
+    fn what_is_looked_at_was_seen_since_the_last_look() {
+        let mut recorder = recorder();
+        let timed_out = sample(Outcome::TimedOutAnswer, 0, 30_000);
+        recorder.planned(Endpoint::Sync, timed_out.intended);
+        recorder.started(Endpoint::Sync, timed_out.started);
+        recorder.ended(&timed_out);
+        // Told when the second in which it was due is over.
+        recorder.planned(Endpoint::Sync, timed_out.intended);
+        let recent = recorder.recent();
+        let mut sum = Recent::default();
         sum.add(&recent);
         sum.add(&sent(&recent));
-        let (rates, lateness) = sum.take();
-        let sync = rates[Endpoint::Sync];
+        let sync = sum.rates()[Endpoint::Sync];
         assert_eq!(
             (sync.planned, sync.started, sync.successes),
-            (2, 2, Some(0))
+            (4, 2, Some(0))
         );
         assert_eq!(sync.response, None);
-        assert!(lateness.is_some());
-        assert_eq!(sum.take().1, None);
-        assert_eq!(sum.take().0[Endpoint::Sync].successes, Some(0));
+        assert!(sum.lateness().is_some());
+        assert_eq!(recorder.recent(), Recent::default());
+        assert_eq!(recorder.recorded().account.total().planned, 2);
     }
 }

@@ -23,7 +23,7 @@ use record::fleet::OperationEnd;
 use record::result::{Generator, IndexRange, PopulationPart, RunInfo};
 use record::snapshot::{GeneratorNow, LastSync, LastSyncs};
 use record::{
-    Account, Decision, Figures, Fleet, Micros, Outcome, PortalCounters, Recorder, RunResult,
+    Account, Decision, Figures, Fleet, Micros, Outcome, PortalCounters, Recorded, RunResult,
     Snapshot,
 };
 use scenario::{Action, DocumentSpec, Evidence, OperationSpec, Population, Scenario, Share};
@@ -240,15 +240,14 @@ impl Course {
             }
         };
         let agents_shown = self.agents_shown(at).await;
-        let (last_second, lateness) = seen.recent.take();
         snapshot.send_replace(Snapshot {
             at,
             duration: Micros::from(self.scenario.duration),
             agents: self.scenario.agents(),
             gauges: seen.gauges,
             account: seen.account,
-            last_second,
-            lateness,
+            last_second: seen.recent.rates(),
+            lateness: seen.recent.lateness(),
             last_sync,
             generator: Some(generator),
             judgements,
@@ -338,18 +337,18 @@ impl Course {
         let weighed = self
             .each(async |pair| pair.agents.ask(Weigh { at }).await)
             .await;
-        let mut recorder = Recorder::new(self.window);
+        let mut recorded = Recorded::default();
         let (mut fleet, mut last_syncs) = (Fleet::default(), LastSyncs::default());
         for part in weighed.iter().flatten() {
-            recorder.add(&part.recorder);
+            recorded.add(&part.recorded);
             fleet.add(&part.fleet);
             last_syncs.add(&part.last_syncs);
         }
-        let figures = Figures::of(self.window, &recorder.series, &recorder.samples, &fleet);
+        let figures = Figures::of(self.window, &recorded.series, &recorded.samples, &fleet);
         let evidence = Evidence {
             window: self.window,
-            account: &recorder.account,
-            samples: &recorder.samples,
+            account: &recorded.account,
+            samples: &recorded.samples,
             fleet: &fleet,
             figures: &figures,
         };
@@ -418,7 +417,7 @@ impl Course {
             let mut part = RunResult::new(info.clone(), shard.populations);
             let mut fleet = shard.fleet;
             fleet.add(&operations);
-            part.fill(shard.recorder, fleet);
+            part.fill(shard.recorded, fleet);
             part.referees = shard.referees;
             part.generator = shard.generator;
             if let Some((counters, cpu_us)) = portal {

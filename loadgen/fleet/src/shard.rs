@@ -31,7 +31,7 @@ use record::label::ByLabel;
 use record::result::{Generator, IndexRange, PopulationPart, RefereeReport};
 use record::series::Gauge;
 use record::snapshot::{LastSyncs, Recent};
-use record::{Account, Fleet, Micros, Recorder};
+use record::{Account, Fleet, Micros, Recorded};
 use rustix::time::{ClockId, clock_gettime};
 use scenario::{Overrides, Population, Scenario, ServerOf};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -514,8 +514,8 @@ impl Ask<Shard> for Look {
         let mut seen = Seen::default();
         for tally in &shard.tallies {
             let mut tally = lock(tally);
-            seen.recent.add(&std::mem::take(&mut tally.recent));
-            seen.account.add(&tally.recorder.account);
+            seen.recent.add(&tally.recorder.recent());
+            seen.account.add(&tally.recorder.recorded().account);
             let mut gauges = tally.gauges.clone();
             gauges[Gauge::Enrolled] = tally.enrolled();
             for (gauge, count) in gauges.iter() {
@@ -610,7 +610,7 @@ pub struct Weigh {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Weighed {
     /// Requests.
-    pub recorder: Recorder,
+    pub recorded: Recorded,
     /// What its agents went through.
     pub fleet: Fleet,
     /// How long ago they synced.
@@ -623,7 +623,7 @@ impl Ask<Shard> for Weigh {
     /// From a copy, on a thread of its own, so that no agent waits while it is weighed.
     async fn done_by(self, shard: &mut Shard) -> Option<Weighed> {
         shard.files_peak = shard.files_peak.max(usage::open_files());
-        let (at, window) = (self.at, shard.scenario.window());
+        let at = self.at;
         let copies: Vec<Tally> = shard
             .tallies
             .iter()
@@ -634,13 +634,13 @@ impl Ask<Shard> for Weigh {
             for (ago, interval) in copies.iter().flat_map(|tally| tally.last_syncs(at)) {
                 last_syncs.see(ago, interval);
             }
-            let sum = Sum::of(copies, window, at);
+            let sum = Sum::of(copies, at);
             let mut fleet = sum.fleet;
             for (kind, end) in sum.operations.values() {
                 fleet.operation(kind, *end);
             }
             Weighed {
-                recorder: sum.recorder,
+                recorded: sum.recorded,
                 fleet,
                 last_syncs,
             }
@@ -724,7 +724,7 @@ pub struct Reported {
     /// Who was in it.
     pub populations: Vec<PopulationPart>,
     /// Requests.
-    pub recorder: Recorder,
+    pub recorded: Recorded,
     /// What its agents went through, but for operations.
     pub fleet: Fleet,
     /// The rules that hold in every run, judged on its agents.
@@ -748,7 +748,7 @@ impl Ask<Shard> for Report {
             .collect();
         let identities = tallies.iter().flat_map(Tally::identities).cloned();
         let identities = identities.collect();
-        let mut sum = Sum::of(tallies, shard.scenario.window(), self.at);
+        let mut sum = Sum::of(tallies, self.at);
         let now = shard.clock.now();
         for (operation, results) in &self.finals {
             sum.referees.stored_at_portal(now, operation, *results);
@@ -756,7 +756,7 @@ impl Ask<Shard> for Report {
         let owed = shard.scenario.referees.iter().map(|r| r.get()).collect();
         Reported {
             populations: shard.populations(),
-            recorder: sum.recorder,
+            recorded: sum.recorded,
             fleet: sum.fleet,
             referees: sum.referees.reports(&owed),
             complaints: sum.complaints,
@@ -790,7 +790,7 @@ impl Shard {
 
 /// All tallies together.
 struct Sum {
-    recorder: Recorder,
+    recorded: Recorded,
     fleet: Fleet,
     operations: BTreeMap<OperationId, (OperationKind, OperationEnd)>,
     complaints: Complaints,
@@ -798,9 +798,9 @@ struct Sum {
 }
 
 impl Sum {
-    fn of(tallies: Vec<Tally>, window: record::micros::Window, at: Micros) -> Self {
+    fn of(tallies: Vec<Tally>, at: Micros) -> Self {
         let mut sum = Self {
-            recorder: Recorder::new(window),
+            recorded: Recorded::default(),
             fleet: Fleet::default(),
             operations: BTreeMap::new(),
             complaints: Complaints::default(),
@@ -812,7 +812,7 @@ impl Sum {
             for identity in tally.identities() {
                 *holders.entry(identity.clone()).or_insert(0_u64) += 1;
             }
-            sum.recorder.add(&tally.recorder);
+            sum.recorded.add(tally.recorder.recorded());
             sum.fleet.add(&tally.fleet);
             sum.operations.append(&mut tally.operations);
             sum.complaints.add(tally.complaints);

@@ -21,13 +21,13 @@ use protocol::pbx::call::{AnswerBody, Reply, Request};
 use protocol::pbx::operation::OperationKind;
 use protocol::pbx::sync::{DocumentReport, DocumentResult, OperationState};
 use protocol::problem::ProblemCode;
+use record::account::Line;
 use record::agents::{AgentLog, AgentName, AgentRow};
 use record::fleet::{Fleet, OperationEnd};
 use record::label::ByLabel;
 use record::micros::Window;
 use record::outcome::Class;
 use record::series::Gauge;
-use record::snapshot::Recent;
 use record::{ConnectTimes, Micros, Outcome, Recorder, Sample, TlsTimes};
 use tokio::time::Instant;
 
@@ -38,8 +38,6 @@ use crate::complaint::Complaints;
 pub struct Tally {
     /// Requests.
     pub recorder: Recorder,
-    /// Requests of the second that runs.
-    pub recent: Recent,
     /// What the fleet went through so far, but for what is only known at the end.
     pub fleet: Fleet,
     /// What its members are now.
@@ -93,7 +91,6 @@ impl Tally {
     pub fn new(window: Window, context: Context) -> Self {
         Self {
             recorder: Recorder::new(window),
-            recent: Recent::new(),
             fleet: Fleet::default(),
             gauges: ByLabel::default(),
             operations: BTreeMap::new(),
@@ -105,11 +102,10 @@ impl Tally {
         }
     }
 
-    /// A copy without the requests of this second and without the referees, which are larger than all the rest.
+    /// A copy without the referees, which are larger than all the rest.
     pub fn without_referees(&self) -> Self {
         Self {
             recorder: self.recorder.clone(),
-            recent: Recent::default(),
             fleet: self.fleet.clone(),
             gauges: self.gauges.clone(),
             operations: self.operations.clone(),
@@ -208,13 +204,9 @@ impl Tally {
                     .document(&report.result, report.message.as_deref());
             }
         }
-        self.fleet.replays = Endpoint::ALL
-            .iter()
-            .map(|endpoint| {
-                let line = self.recorder.account.line(*endpoint);
-                line.ended[Outcome::Problem(ProblemCode::Replayed)]
-            })
-            .sum();
+        let account = &self.recorder.recorded().account;
+        let replayed = |(_, line): (_, &Line)| line.ended[Outcome::Problem(ProblemCode::Replayed)];
+        self.fleet.replays = account.lines().map(replayed).sum();
     }
 
     /// Members that hold an identity now.
@@ -549,10 +541,7 @@ fn moment(now: Monotonic) -> Micros {
 
 impl Meter for Place {
     fn planned(&mut self, endpoint: Endpoint, intended: Monotonic) {
-        let due = self.due(intended);
-        let mut tally = self.tally();
-        tally.recorder.planned(endpoint, due);
-        tally.recent.planned(endpoint);
+        self.tally().recorder.planned(endpoint, self.due(intended));
     }
 
     fn dropped(&mut self, endpoint: Endpoint) {
@@ -564,7 +553,6 @@ impl Meter for Place {
         let at = self.micros(at);
         let mut tally = self.tally();
         tally.recorder.started(endpoint, at);
-        tally.recent.started(endpoint);
         tally.set_in_flight(self.member, true);
     }
 
@@ -589,7 +577,6 @@ impl Meter for Place {
         self.begun_late = Micros::ZERO;
         let mut tally = self.tally();
         tally.recorder.ended(&sample);
-        tally.recent.ended(&sample);
         tally.standings[self.member].last_call = Some((sample.endpoint, sample.outcome));
         tally.event(self.member, sample.ended, || {
             format!(

@@ -142,7 +142,8 @@ fn a_week_takes_no_more_memory_than_its_first_days() {
         simulation.run_until(end).unwrap();
         taken.push(rss_bytes());
     }
-    let account = &kept.borrow().recorder.account;
+    let kept = &mut *kept.borrow_mut();
+    let account = &kept.recorder.recorded().account;
     let syncs = account.line(Endpoint::Sync).ended[Outcome::Ok];
     assert!(syncs > 190_000, "{syncs} syncs are no week");
     let events = account.line(Endpoint::Events).ended[Outcome::Ok];

@@ -242,14 +242,23 @@ pub(super) const MEASUREMENTS: &[Measurement] = &[
         runs: 5,
         seconds: 2,
         program: None,
-        how: "4,096 requests of mixed endpoints, outcomes and durations over 600 s are told to a recorder and to a second's \
-              counts as a run tells them (due, started, ended), 1,000 times.",
-        figures: &[Figure {
-            name: "record_ns",
-            what: "recording a request with its labels",
-            unit: "ns",
-            is: Is::AtMost(20.0),
-        }],
+        how: "4,096 requests of mixed endpoints, outcomes and durations are told to a recorder, a thousand a second, 2,000 \
+              times: that they are due and started, and then the sample of how they ended, with its endpoint and its \
+              outcome. What a second takes as it ends and as a screen looks at it is shared by its samples.",
+        figures: &[
+            Figure {
+                name: "record_ns",
+                what: "recording a sample with its labels",
+                unit: "ns",
+                is: Is::AtMost(20.0),
+            },
+            Figure {
+                name: "begin_ns",
+                what: "recording before that a request is due and started",
+                unit: "ns",
+                is: Is::Beside,
+            },
+        ],
     },
     Measurement {
         name: "pace",

@@ -1,7 +1,7 @@
 //! Whether memory grows with requests: a fleet in virtual time whose calls are recorded as a run records them, looked at
 //! after one million and after ten.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_core::machine::{Action, Input, Ticket};
 use agent_core::pbx::Agent;
@@ -12,7 +12,6 @@ use fleet_sim::simulation::{Nodes, Settings, Simulation};
 use protocol::endpoint::Endpoint;
 use protocol::pbx::call::Reply;
 use record::micros::Window;
-use record::snapshot::Recent;
 use record::{Micros, Outcome, Recorder, Sample};
 
 use crate::machine::resident_kib;
@@ -29,13 +28,16 @@ pub(crate) fn measure() -> Result<Figures> {
     let document = example::document()?;
     let settings = Settings::new(1);
     let portal = settings.portal();
-    let counted = Arc::new(Mutex::new(Counted::new()));
+    let recorder = Arc::new(Mutex::new(Recorder::new(Window {
+        from: Micros::ZERO,
+        until: Micros::from_seconds(HOURS_MAX * 3_600),
+    })));
     let mut simulation = Simulation::new(settings, portal);
     let mut clusters = Vec::new();
     Nodes::new(AGENTS).join(&mut simulation, |_, member| {
         clusters.push(member.facts.config.cluster_id.clone());
         Counting {
-            counted: Arc::clone(&counted),
+            recorder: Arc::clone(&recorder),
             underway: None,
         }
     })?;
@@ -43,14 +45,14 @@ pub(crate) fn measure() -> Result<Figures> {
         example::set_document(&simulation, cluster, &document)?;
     }
     let mut resident_at = |requests: u64| -> Result<f64> {
-        while lock(&counted).requests() < requests {
+        while ended(&recorder) < requests {
             let next = simulation.now().plus_ms(60_000);
             ensure!(
                 next < Monotonic::from_ms(HOURS_MAX * 3_600_000),
                 "{HOURS_MAX} hours are too few for {requests} requests"
             );
             simulation.run_until(next)?;
-            lock(&counted).recent.take();
+            lock(&recorder).recent();
         }
         resident_kib("self")
     };
@@ -63,32 +65,9 @@ pub(crate) fn measure() -> Result<Figures> {
     .into())
 }
 
-/// What a tally counts with.
-struct Counted {
-    recorder: Recorder,
-    recent: Recent,
-}
-
-impl Counted {
-    fn new() -> Self {
-        Self {
-            recorder: Recorder::new(Window {
-                from: Micros::ZERO,
-                until: Micros::from_seconds(HOURS_MAX * 3_600),
-            }),
-            recent: Recent::new(),
-        }
-    }
-
-    fn requests(&self) -> u64 {
-        let total = self.recorder.account.total();
-        total.ended.values().sum()
-    }
-}
-
 /// Records the calls of one agent.
 struct Counting {
-    counted: Arc<Mutex<Counted>>,
+    recorder: Arc<Mutex<Recorder>>,
     underway: Option<(Ticket, Endpoint, Micros, Micros)>,
 }
 
@@ -98,11 +77,9 @@ impl Watch<Agent> for Counting {
             let endpoint = call.request.endpoint();
             let intended = Micros::from_ms(call.intended.as_ms());
             let started = Micros::from_ms(now.monotonic.as_ms());
-            let counted = &mut *lock(&self.counted);
-            counted.recorder.planned(endpoint, intended);
-            counted.recent.planned(endpoint);
-            counted.recorder.started(endpoint, started);
-            counted.recent.started(endpoint);
+            let mut recorder = lock(&self.recorder);
+            recorder.planned(endpoint, intended);
+            recorder.started(endpoint, started);
             self.underway = Some((*ticket, endpoint, intended, started));
         }
     }
@@ -129,12 +106,15 @@ impl Watch<Agent> for Counting {
             ended: Micros::from_ms(now.monotonic.as_ms()),
             connect: None,
         };
-        let counted = &mut *lock(&self.counted);
-        counted.recorder.ended(&sample);
-        counted.recent.ended(&sample);
+        lock(&self.recorder).ended(&sample);
     }
 }
 
-fn lock(counted: &Mutex<Counted>) -> std::sync::MutexGuard<'_, Counted> {
-    counted.lock().unwrap_or_else(PoisonError::into_inner)
+fn ended(recorder: &Mutex<Recorder>) -> u64 {
+    let total = lock(recorder).recorded().account.total();
+    total.ended.total()
+}
+
+fn lock(recorder: &Mutex<Recorder>) -> MutexGuard<'_, Recorder> {
+    recorder.lock().unwrap_or_else(PoisonError::into_inner)
 }
