@@ -69,129 +69,131 @@ where
 
     /// Drives the machine until `stop` resolves; then lets the call under way end, if there is one, hands over its answer
     /// and returns. What else is under way is cut off.
-    pub async fn run(self, stop: impl Future<Output = ()>) -> Ended {
-        let Driver { mut machine, world } = self;
-        let World {
-            portal,
-            host,
-            store,
-            clock,
-            mut watch,
-        } = world;
-        let log = Log::default();
+    pub fn run(mut self, stop: impl Future<Output = ()>) -> impl Future<Output = Ended> {
+        // Not an `async fn`, and its parts are used where they are: what is moved takes memory twice, for as long as the
+        // agent lives.
+        async move {
+            let log = Log::default();
 
-        let mut calls = Lane::new(portal, async |mut portal: P, (ticket, call)| {
-            let reply = portal.call(call).await;
-            (portal, Input::Reply(ticket, reply))
-        });
-        let mut records = Lane::new(store, async |mut store: S, (ticket, durable)| {
-            let stored = store.store(durable).await;
-            (store, Input::Stored(ticket, stored))
-        });
-        let mut tasks = Lane::new(host.clone(), async |host: H, job: Job<M>| {
-            let input = job.done(&host, &clock, &log).await;
-            (host, input)
-        });
-        let mut looks = Lane::new(host.clone(), async |host: H, ticket| {
-            let seen = host.observe().await;
-            (host, Input::Observed(ticket, seen))
-        });
-        let mut leases = Lane::new(host.clone(), async |host: H, (ticket, call, deadline)| {
-            let deadline: Deadline = deadline;
-            let replied = tokio::select! {
-                biased;
-                reply = host.lease(call) => reply,
-                () = clock.sleep_until(deadline.0) => Err(LeaseFailure {
-                    why: "nothing was said by the deadline".into(),
-                }),
-            };
-            (host, Input::Leased(ticket, replied))
-        });
-        let mut openings = Lane::new(host, async |host: H, (ticket, values)| {
-            let opened = host.open(values).await;
-            (host, Input::Opened(ticket, opened))
-        });
+            let mut calls = Lane::new(self.world.portal, async |mut portal: P, (ticket, call)| {
+                let reply = portal.call(call).await;
+                (portal, Input::Reply(ticket, reply))
+            });
+            let mut records =
+                Lane::new(self.world.store, async |mut store: S, (ticket, durable)| {
+                    let stored = store.store(durable).await;
+                    (store, Input::Stored(ticket, stored))
+                });
+            let mut tasks = Lane::new(self.world.host.clone(), async |host: H, job: Job<M>| {
+                let input = job.done(&host, &self.world.clock, &log).await;
+                (host, input)
+            });
+            let mut looks = Lane::new(self.world.host.clone(), async |host: H, ticket| {
+                let seen = host.observe().await;
+                (host, Input::Observed(ticket, seen))
+            });
+            let mut leases = Lane::new(
+                self.world.host.clone(),
+                async |host: H, (ticket, call, deadline)| {
+                    let deadline: Deadline = deadline;
+                    let replied = tokio::select! {
+                        biased;
+                        reply = host.lease(call) => reply,
+                        () = self.world.clock.sleep_until(deadline.0) => Err(LeaseFailure {
+                            why: "nothing was said by the deadline".into(),
+                        }),
+                    };
+                    (host, Input::Leased(ticket, replied))
+                },
+            );
+            let mut openings = Lane::new(self.world.host, async |host: H, (ticket, values)| {
+                let opened = host.open(values).await;
+                (host, Input::Opened(ticket, opened))
+            });
 
-        let mut stop = pin!(stop);
-        let mut alarm = None;
-        let mut set_for = None;
-        let mut after_its_log = None;
-        let mut now = clock.now();
-        loop {
-            while let Some(action) = machine.poll_action() {
-                watch.action(now, &action);
-                match action {
-                    Action::Call(ticket, call) => calls.push((ticket, call)),
-                    Action::Store(ticket, durable) => records.push((ticket, durable)),
-                    Action::Perform(ticket, task, deadline) => {
-                        tasks.push(Job::Perform(ticket, task, deadline));
-                    }
-                    Action::Probe(ticket, task) => tasks.push(Job::Probe(ticket, task)),
-                    Action::Observe(ticket) => looks.push(ticket),
-                    Action::Open(ticket, values) => openings.push((ticket, values)),
-                    Action::Lease(ticket, call, deadline) => leases.push((ticket, call, deadline)),
-                    Action::Exit => return Ended::Exited,
-                    Action::Note(note) => tell(&note),
-                }
-            }
-            let wake = machine.poll_wake();
-            watch.wake(now, wake);
-            let at = wake.map(|wake| wake.at);
-            if set_for != at {
-                set_for = at;
-                alarm = at.map(|at| Box::pin(clock.sleep_until(at)));
-            }
-
-            let next = poll_fn(|context| {
-                if stop.as_mut().poll(context).is_ready() {
-                    return Poll::Ready(None);
-                }
-                let input = calls.poll(context).or(|| records.poll(context));
-                let input = input.or(|| leases.poll(context));
-                let input = input.or(|| {
-                    if let Some(input) = after_its_log.take() {
-                        return Poll::Ready(input);
-                    }
-                    let ended = tasks.poll(context);
-                    match (log.take(), ended) {
-                        (None, ended) => ended,
-                        (Some((ticket, lines)), ended) => {
-                            if let Poll::Ready(input) = ended {
-                                after_its_log = Some(input);
-                            }
-                            Poll::Ready(Input::Progress(ticket, lines))
+            let mut stop = pin!(stop);
+            let mut alarm = None;
+            let mut set_for = None;
+            let mut after_its_log = None;
+            let mut now = self.world.clock.now();
+            loop {
+                while let Some(action) = self.machine.poll_action() {
+                    self.world.watch.action(now, &action);
+                    match action {
+                        Action::Call(ticket, call) => calls.push((ticket, call)),
+                        Action::Store(ticket, durable) => records.push((ticket, durable)),
+                        Action::Perform(ticket, task, deadline) => {
+                            tasks.push(Job::Perform(ticket, task, deadline));
                         }
+                        Action::Probe(ticket, task) => tasks.push(Job::Probe(ticket, task)),
+                        Action::Observe(ticket) => looks.push(ticket),
+                        Action::Open(ticket, values) => openings.push((ticket, values)),
+                        Action::Lease(ticket, call, deadline) => {
+                            leases.push((ticket, call, deadline))
+                        }
+                        Action::Exit => return Ended::Exited,
+                        Action::Note(note) => tell(&note),
                     }
-                });
-                let input = input
-                    .or(|| looks.poll(context))
-                    .or(|| openings.poll(context));
-                let input = input.or(|| match &mut alarm {
-                    Some(rings) => rings.as_mut().poll(context).map(|()| {
-                        // Set again if the machine still wants it.
-                        (alarm, set_for) = (None, None);
-                        Input::Tick
-                    }),
-                    None => Poll::Pending,
-                });
-                input.map(Some)
-            })
-            .await;
-            let Some(input) = next else {
-                break;
-            };
-            now = clock.now();
-            watch.input(now, &input);
-            machine.handle(input, now);
-        }
+                }
+                let wake = self.machine.poll_wake();
+                self.world.watch.wake(now, wake);
+                let at = wake.map(|wake| wake.at);
+                if set_for != at {
+                    set_for = at;
+                    alarm = at.map(|at| Box::pin(self.world.clock.sleep_until(at)));
+                }
 
-        if calls.is_busy() {
-            let input = poll_fn(|context| calls.poll(context)).await;
-            let now = clock.now();
-            watch.input(now, &input);
-            machine.handle(input, now);
+                let next = poll_fn(|context| {
+                    if stop.as_mut().poll(context).is_ready() {
+                        return Poll::Ready(None);
+                    }
+                    let input = calls.poll(context).or(|| records.poll(context));
+                    let input = input.or(|| leases.poll(context));
+                    let input = input.or(|| {
+                        if let Some(input) = after_its_log.take() {
+                            return Poll::Ready(input);
+                        }
+                        let ended = tasks.poll(context);
+                        match (log.take(), ended) {
+                            (None, ended) => ended,
+                            (Some((ticket, lines)), ended) => {
+                                if let Poll::Ready(input) = ended {
+                                    after_its_log = Some(input);
+                                }
+                                Poll::Ready(Input::Progress(ticket, lines))
+                            }
+                        }
+                    });
+                    let input = input
+                        .or(|| looks.poll(context))
+                        .or(|| openings.poll(context));
+                    let input = input.or(|| match &mut alarm {
+                        Some(rings) => rings.as_mut().poll(context).map(|()| {
+                            // Set again if the machine still wants it.
+                            (alarm, set_for) = (None, None);
+                            Input::Tick
+                        }),
+                        None => Poll::Pending,
+                    });
+                    input.map(Some)
+                })
+                .await;
+                let Some(input) = next else {
+                    break;
+                };
+                now = self.world.clock.now();
+                self.world.watch.input(now, &input);
+                self.machine.handle(input, now);
+            }
+
+            if calls.is_busy() {
+                let input = poll_fn(|context| calls.poll(context)).await;
+                let now = self.world.clock.now();
+                self.world.watch.input(now, &input);
+                self.machine.handle(input, now);
+            }
+            Ended::Stopped
         }
-        Ended::Stopped
     }
 }
 

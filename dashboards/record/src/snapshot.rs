@@ -384,7 +384,7 @@ mod tests {
             ..snapshot()
         };
         assert!(
-            progress_line(&short).ends_with("| ok 0 | late p99 1 ms | 1 of 2 hold"),
+            progress_line(&short).ends_with("| ok 0 | late p99 991 µs | 1 of 2 hold"),
             "{}",
             progress_line(&short)
         );
