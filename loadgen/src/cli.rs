@@ -10,10 +10,10 @@ use fleet::foreign::TokenSource;
 /// Runs fleets of real agents against a portal, and gives one verdict.
 #[derive(Debug, Parser)]
 #[command(name = "loadgen", version, after_help = EXAMPLES)]
-pub(crate) struct Cli {
+pub(crate) struct Cli<C: Subcommand> {
     /// What to do.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: C,
     /// What to log to stderr: a level, or target=level,… What agents note is counted; agent_drive=info tells each.
     #[arg(
         long,
@@ -189,6 +189,13 @@ pub(crate) enum Command {
     /// Prints the manual page, or writes one for each command into a folder.
     #[command(after_help = MAN_EXAMPLES)]
     Man(ManOptions),
+}
+
+/// What the program can be called for: what people call it for, and what a run does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Called {
+    #[command(flatten)]
+    ByPeople(Command),
     /// Is a part of a run that is split into processes; the run starts it, and speaks with it by standard input and output.
     #[command(hide = true)]
     Worker(WorkerOptions),

@@ -9,7 +9,7 @@ use clap::CommandFactory as _;
 use clap_mangen::Man;
 use record::Exit;
 
-use crate::cli::{Cli, CompletionsOptions, ManOptions, SchemaOf, SchemaOptions};
+use crate::cli::{Cli, Command, CompletionsOptions, ManOptions, SchemaOf, SchemaOptions};
 use crate::{Usage, answer, answer_all};
 
 pub(crate) fn schema(options: &SchemaOptions) -> Exit {
@@ -23,13 +23,18 @@ pub(crate) fn schema(options: &SchemaOptions) -> Exit {
 
 pub(crate) fn completions(options: &CompletionsOptions) -> Exit {
     let mut script = Vec::new();
-    clap_complete::generate(options.shell, &mut Cli::command(), "loadgen", &mut script);
+    clap_complete::generate(
+        options.shell,
+        &mut Cli::<Command>::command(),
+        "loadgen",
+        &mut script,
+    );
     answer_all(&script);
     Exit::Held
 }
 
 pub(crate) fn man(options: &ManOptions) -> Result<Exit, Usage> {
-    let mut program = Cli::command().disable_help_subcommand(true);
+    let mut program = Cli::<Command>::command().disable_help_subcommand(true);
     program.build();
     match &options.folder {
         None => {
@@ -56,10 +61,7 @@ pub(crate) fn man(options: &ManOptions) -> Result<Exit, Usage> {
 /// Writes a page for the program and one for each of its commands.
 fn pages(program: &clap::Command, folder: &Path) -> io::Result<Vec<PathBuf>> {
     fs::create_dir_all(folder)?;
-    let shown = program
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set());
-    let commands = std::iter::once(program).chain(shown);
+    let commands = std::iter::once(program).chain(program.get_subcommands());
     commands
         .map(|command| {
             let man = Man::new(command.clone());

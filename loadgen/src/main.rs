@@ -22,10 +22,11 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use clap::Parser as _;
+use fleet::worker::Program;
 use record::Exit;
 use tracing_subscriber::EnvFilter;
 
-use cli::{Cli, Command, LogFormat};
+use cli::{Called, Cli, Command, LogFormat, TerminalOptions};
 use told::tell;
 
 /// Thousands of connections make and free buffers of all sizes: half the memory an agent of the system's allocator, and
@@ -37,28 +38,33 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Usage(String);
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::<Called>::parse();
     let colors = cli.terminal.has_colors();
     let done = log(&cli.log, cli.log_format, colors).and_then(|()| match cli.command {
-        Command::Run(options) => run::run(
-            options,
-            &cli.terminal,
-            worker::program(&cli.log, cli.log_format),
-        ),
-        Command::Check(options) => check::check(options),
-        Command::Explain(options) => explain::explain(&options),
-        Command::List(options) => Ok(list::list(&options)),
-        Command::View(options) => view::view(options, &cli.terminal),
-        Command::Schema(options) => Ok(described::schema(&options)),
-        Command::Completions(options) => Ok(described::completions(&options)),
-        Command::Man(options) => described::man(&options),
-        Command::Worker(options) => worker::work(options),
+        Called::ByPeople(command) => {
+            let program = worker::program(&cli.log, cli.log_format);
+            done(command, &cli.terminal, program)
+        }
+        Called::Worker(options) => worker::work(options),
     });
     let exit = done.unwrap_or_else(|Usage(text)| {
         tell(text.trim_end());
         Exit::Usage
     });
     ExitCode::from(if_told(exit).code())
+}
+
+fn done(command: Command, terminal: &TerminalOptions, program: Program) -> Result<Exit, Usage> {
+    match command {
+        Command::Run(options) => run::run(options, terminal, program),
+        Command::Check(options) => check::check(options),
+        Command::Explain(options) => explain::explain(&options),
+        Command::List(options) => Ok(list::list(&options)),
+        Command::View(options) => view::view(options, terminal),
+        Command::Schema(options) => Ok(described::schema(&options)),
+        Command::Completions(options) => Ok(described::completions(&options)),
+        Command::Man(options) => described::man(&options),
+    }
 }
 
 /// An answer that could not be written is none: what would be a pass is not one.

@@ -320,6 +320,14 @@ mod tests {
 
     proptest! {
         #[test]
+        fn counters_are_laid_out_as_hdrs_are(bits in 0..32_u32, noise in any::<u64>()) {
+            let hdr = Histogram::new().to_hdr();
+            let us = ((1 << bits) + noise % (1 << bits)).min(LONGEST.0);
+            prop_assert_eq!(shortest(place(Micros(us))), hdr.lowest_equivalent(us));
+            prop_assert_eq!(place(Micros(hdr.lowest_equivalent(us))), place(Micros(us)));
+        }
+
+        #[test]
         fn what_is_written_is_read_again(values in prop::collection::vec(0..4_000_000_000_u64, 0..200)) {
             let histogram = of(&values);
             let text = serde_json::to_string(&histogram).unwrap();

@@ -261,6 +261,8 @@ fn shells_take_their_completions() {
         ] {
             assert!(script.contains(command), "{shell}: {command}");
         }
+        // A part of a run is started by the run alone.
+        assert!(!script.contains("worker"), "{shell}");
     }
     let place = Place::new();
     place.write("loadgen.bash", answered(&["completions", "bash"]));

@@ -116,7 +116,8 @@ fn what_one_process_may_not_hold_is_split_by_itself_0() {
     let script = format!("ulimit -n 300; exec '{program}' run s.toml --out out --agents 150");
     let done = Going::start(&mut place.shell(&script)).end();
     done.ended(0, "PASS");
-    let told = "open files: 275 needed in each of 2 processes for agents and 2 for their portals, 300 allowed";
+    let told =
+        "open files: 275 needed in each process (2 for agents, 2 for their portals), 300 allowed";
     assert!(done.told.contains(told), "{done:#?}");
     let result = place.result();
     adds_up(&result);
