@@ -195,7 +195,7 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Called {
     #[command(flatten)]
-    ByPeople(Command),
+    ByPeople(Box<Command>),
     /// Is a part of a run that is split into processes; the run starts it, and speaks with it by standard input and output.
     #[command(hide = true)]
     Worker(WorkerOptions),

@@ -17,7 +17,7 @@ pub(crate) fn schema(options: &SchemaOptions) -> Exit {
         SchemaOf::Scenario => scenario::schema(),
         SchemaOf::Result => record::result::schema().to_value(),
     };
-    answer(&format!("{schema:#}"));
+    answer_all(format!("{schema:#}\n").as_bytes());
     Exit::Held
 }
 
@@ -68,7 +68,9 @@ fn pages(program: &clap::Command, folder: &Path) -> io::Result<Vec<PathBuf>> {
             let mut page = Vec::new();
             man.render(&mut page)?;
             let file = folder.join(man.get_filename());
-            replace(&file, 0o666, &page, Outlives::ProgramEnd)?;
+            replace(&file, 0o666, &page, Outlives::ProgramEnd).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", man.get_filename()))
+            })?;
             Ok(file)
         })
         .collect()

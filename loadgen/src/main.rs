@@ -27,7 +27,7 @@ use record::Exit;
 use tracing_subscriber::EnvFilter;
 
 use cli::{Called, Cli, Command, LogFormat, TerminalOptions};
-use told::tell;
+use told::{one_line, tell};
 
 /// Thousands of connections make and free buffers of all sizes: half the memory an agent of the system's allocator, and
 /// less time in it.
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let done = log(&cli.log, cli.log_format, colors).and_then(|()| match cli.command {
         Called::ByPeople(command) => {
             let program = worker::program(&cli.log, cli.log_format);
-            done(command, &cli.terminal, program)
+            done(*command, &cli.terminal, program)
         }
         Called::Worker(options) => worker::work(options),
     });
@@ -104,7 +104,7 @@ fn log(filter: &str, format: LogFormat, colors: bool) -> Result<(), Usage> {
 
 /// A line of the answer.
 fn answer(line: &str) {
-    answer_all(format!("{line}\n").as_bytes());
+    answer_all(format!("{}\n", one_line(line)).as_bytes());
 }
 
 /// The answer: stdout. A reader that has gone has read enough.

@@ -11,17 +11,18 @@ use std::time::Duration;
 
 use agent_drive::files::{Outlives, replace, unfinished};
 use fleet::run::{ForeignPortal, Interrupt, NotStarted, Options, Run, Sharding, prepare};
+use fleet::usage::room_for_threads;
 use fleet::worker::Program;
 use record::{Decision, Exit, Findings, Micros, RunResult, decide, progress_line};
 use scenario::Scenario;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::{RunOptions, TerminalOptions};
 use crate::read::scenario;
 use crate::screen::{self, Show};
-use crate::told::{self, tell};
+use crate::told::{self, one_line, tell};
 use crate::{Usage, answer};
 
 /// How long a portal may take to answer at all before the run starts.
@@ -32,6 +33,8 @@ const LINE_EVERY: Micros = Micros::from_seconds(5);
 const RESULTS: &str = "loadgen-results";
 /// The file that everything else is made from.
 pub(crate) const RESULT: &str = "result.json";
+/// What the result of the run before is called, once another one has begun.
+const RESULT_BEFORE: &str = "result-before.json";
 
 pub(crate) fn run(
     options: RunOptions,
@@ -60,14 +63,13 @@ pub(crate) fn run(
             program,
         }),
     };
-    let face = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
+    let face = room_for_threads(1)
+        .and_then(|()| Builder::new_current_thread().enable_all().build())
         .and_then(|runtime| Ok((Interrupts::listen(&runtime)?, runtime)));
     let (mut interrupts, runtime) = match face {
         Ok(face) => face,
         Err(error) => {
-            let missing = format!("the system gives no room to watch a run: {error}");
+            let missing = format!("nobody can watch a run: {error}");
             return Ok(not_started(vec![missing]));
         }
     };
@@ -117,7 +119,22 @@ fn start(
         tell(line);
     }
     let out = place(out, &name).map_err(|missing| NotStarted::Preflight(vec![missing]))?;
-    Ok((prepared.start()?, out))
+    let run = prepared.start()?;
+    set_aside(&out);
+    Ok((run, out))
+}
+
+/// A result of a run before is not this one's, whatever becomes of it: it stays as what was before.
+fn set_aside(out: &Path) {
+    let (before, aside) = (out.join(RESULT), out.join(RESULT_BEFORE));
+    if let Err(error) = fs::rename(&before, &aside)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tell(&format!(
+            "{}: it is of a run before, and stays until this one ends: {error}",
+            before.display()
+        ));
+    }
 }
 
 /// A folder that a result can be written to; without a word where, one that no run before has used.
@@ -186,7 +203,8 @@ pub(crate) struct Interrupts {
 pub(crate) enum Wanted {
     /// The next harder way to end.
     Harder,
-    /// The gentle one, however often it is asked for: shell and kernel both tell that a terminal is gone.
+    /// The gentle one, however often it is asked for: shell and kernel both tell that a terminal is gone, and whoever ends
+    /// a program after a time (`timeout`) tells it and then its group.
     Gently,
 }
 
@@ -213,7 +231,7 @@ impl Interrupts {
         };
         tokio::select! {
             _ = self.interrupt.recv() => Wanted::Harder,
-            _ = self.terminate.recv() => Wanted::Harder,
+            _ = self.terminate.recv() => Wanted::Gently,
             _ = hangup => Wanted::Gently,
         }
     }
@@ -289,7 +307,7 @@ fn keep(result: &RunResult, out: &Path) -> io::Result<()> {
 fn report(result: &RunResult, kept: io::Result<()>, decision: Decision, out: &Path) -> Exit {
     judged(result).iter().for_each(|line| answer(line));
     for note in &result.notes {
-        tell(&format!("note: {note}"));
+        tell(&one_line(&format!("note: {note}")));
     }
     let file = out.join(RESULT);
     let decision = match kept {

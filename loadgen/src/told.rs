@@ -46,6 +46,15 @@ fn kept() -> MutexGuard<'static, Option<Kept>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A text as one line that does nothing to a terminal: what a file or a portal says may hold anything.
+pub(crate) fn one_line(text: &str) -> String {
+    let shown = |char: char| match char.is_control() {
+        true => char::REPLACEMENT_CHARACTER,
+        false => char,
+    };
+    text.chars().map(shown).collect()
+}
+
 /// A line for whoever looks on. Nothing is left to tell when stderr is gone.
 pub(crate) fn tell(line: &str) {
     match &mut *kept() {

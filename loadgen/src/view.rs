@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fleet::usage::room_for_threads;
 use record::figures::Distribution;
 use record::judgement::grouped;
 use record::{Exit, RunResult, replay};
@@ -49,6 +50,7 @@ fn read(path: &Path) -> Result<RunResult, Usage> {
 
 /// Shows it until somebody leaves; none where there is no screen for it.
 fn on_screen(show: Show, result: &Arc<RunResult>) -> io::Result<Option<Exit>> {
+    room_for_threads(1)?;
     let runtime: Runtime = Builder::new_current_thread().enable_all().build()?;
     let mut interrupts = Interrupts::listen(&runtime)?;
     let stop = Arc::new(AtomicBool::new(false));

@@ -69,9 +69,12 @@ where
 
     /// Drives the machine until `stop` resolves; then lets the call under way end, if there is one, hands over its answer
     /// and returns. What else is under way is cut off.
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "what an `async fn` is given takes memory twice, for as long as the agent lives"
+    )]
     pub fn run(mut self, stop: impl Future<Output = ()>) -> impl Future<Output = Ended> {
-        // Not an `async fn`, and its parts are used where they are: what is moved takes memory twice, for as long as the
-        // agent lives.
+        // Its parts are used where they are, for the same reason.
         async move {
             let log = Log::default();
 
@@ -129,7 +132,7 @@ where
                         Action::Observe(ticket) => looks.push(ticket),
                         Action::Open(ticket, values) => openings.push((ticket, values)),
                         Action::Lease(ticket, call, deadline) => {
-                            leases.push((ticket, call, deadline))
+                            leases.push((ticket, call, deadline));
                         }
                         Action::Exit => return Ended::Exited,
                         Action::Note(note) => tell(&note),

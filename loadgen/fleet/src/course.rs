@@ -43,6 +43,8 @@ use crate::shard::{
 use crate::usage::{self, Part, Process};
 use crate::worker::{Hand, Lost};
 
+/// How long a shard may take for what it is asked where the run is to end at once.
+const AT_ONCE_MS: u64 = 5_000;
 /// How long calls that are under way at the end may take, before they count as cut off.
 const GRACE: Duration = Duration::from_secs(10);
 /// How often it is looked whether all have ended.
@@ -67,6 +69,8 @@ pub(crate) struct Course {
     files: u64,
     headroom: Headroom,
     wanted: Wanted,
+    /// Whether it is to end before its time.
+    interrupted: watch::Receiver<Interrupt>,
     /// Since when arrivals stand still.
     paused_since: Option<Micros>,
     /// When the processor time was last looked at, and what it was.
@@ -116,6 +120,7 @@ impl Course {
             files: 0,
             headroom: headroom(&scenario),
             wanted: Wanted::default(),
+            interrupted: watch::channel(Interrupt::No).1,
             paused_since: None,
             cpu: (Micros::ZERO, usage::process_cpu_us()),
             scenario,
@@ -129,6 +134,7 @@ impl Course {
         mut interrupted: watch::Receiver<Interrupt>,
         mut wants: watch::Receiver<Wanted>,
     ) -> (RunResult, Decision) {
+        self.interrupted = interrupted.clone();
         if let Some(document) = self.scenario.portal.document.clone() {
             self.act(&Action::SetDocument(Box::new(document))).await;
         }
@@ -183,7 +189,27 @@ impl Course {
     /// Asks every shard at once. One that is lost is a shard no more.
     async fn each<T>(&mut self, ask: impl AsyncFn(&mut Pair) -> Result<T, Lost>) -> Vec<T> {
         let mut answers = Vec::new();
-        let asked = join_all(self.shards.iter_mut().map(|pair| ask(pair))).await;
+        let asked = self.shards.iter_mut().enumerate().map(|(number, pair)| {
+            let (mut interrupted, clock) = (self.interrupted.clone(), self.clock);
+            let too_late = async move {
+                match interrupted.wait_for(|how| *how == Interrupt::AtOnce).await {
+                    Ok(_) => {
+                        let until = clock.now().monotonic.plus_ms(AT_ONCE_MS);
+                        clock.sleep_until(until).await;
+                    }
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            let ask = ask(pair);
+            async move {
+                tokio::select! {
+                    biased;
+                    answer = ask => answer,
+                    () = too_late => Err(Lost::somebody_of(number, "it did not answer at once")),
+                }
+            }
+        });
+        let asked = join_all(asked).await;
         let mut asked = asked.into_iter();
         self.shards.retain(|_| match asked.next() {
             Some(Ok(answer)) => {
@@ -231,7 +257,7 @@ impl Course {
             seen.add(&part);
         }
         let is_judged = second.is_multiple_of(JUDGED_EVERY_SECONDS);
-        let generator = self.generator_now(at, is_judged).await;
+        let generator = self.generator_now(is_judged).await;
         let (judgements, last_sync) = match is_judged {
             true => self.judged_so_far(at).await,
             false => {
@@ -307,7 +333,7 @@ impl Course {
     }
 
     /// What all processes take, the processor time since they were last asked.
-    async fn generator_now(&mut self, at: Micros, count_files: bool) -> GeneratorNow {
+    async fn generator_now(&mut self, count_files: bool) -> GeneratorNow {
         let theirs = self
             .each(async |pair| pair.processes(count_files).await)
             .await;
@@ -317,6 +343,8 @@ impl Course {
             self.files = all.iter().filter_map(|of| of.files).max().unwrap_or(0);
         }
         let cpu_us = all.iter().map(|of| of.cpu_us).sum();
+        // What was asked before may have taken its time.
+        let at = self.now();
         let (since, before) = std::mem::replace(&mut self.cpu, (at, cpu_us));
         let taken = cpu_us.saturating_sub(before);
         let now = GeneratorNow {

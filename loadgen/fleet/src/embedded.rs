@@ -29,7 +29,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 use tokio::runtime::Runtime;
 
-use crate::usage::{self, Part};
+use crate::usage::{self, Part, room_for_threads, runtime_threads};
 use crate::worker::{Ask, Worker, orders};
 
 /// A running portal, with what it counted in earlier lives.
@@ -94,6 +94,7 @@ impl Embedded {
     /// # Errors
     /// When no address or no certificate can be had.
     async fn start(setup: PortalSetup) -> Result<(Self, PortalReady), PortalRefused> {
+        room_for_threads(runtime_threads()).map_err(PortalRefused::of)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name(Part::Portal.thread_name())
             .enable_all()

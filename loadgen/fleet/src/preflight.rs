@@ -125,7 +125,10 @@ impl Fit {
         let shards = match need.split {
             Split::Never => 0,
             Split::AsNeeded if whole <= offer.files => 0,
-            Split::AsNeeded => need.agents.div_ceil(most),
+            Split::AsNeeded => need
+                .agents
+                .div_ceil(most)
+                .min(need.clusters.min(SHARDS_MAX)),
             Split::Into(shards) => shards,
         };
         let largest = need.agents_a_shard(shards);
@@ -149,11 +152,8 @@ impl Fit {
                 need.clusters.min(SHARDS_MAX)
             ));
         } else if shards > SHARDS_MAX {
-            let most = SHARDS_MAX * most;
-            self.missing.push(format!(
-                "{shards} shards: at most {SHARDS_MAX} are started; run at most {most} agents (`--agents {most}`), or raise \
-                 the hard limit of open files (`ulimit -Hn`)"
-            ));
+            self.missing
+                .push(format!("{shards} shards: at most {SHARDS_MAX} are started"));
         } else if files > offer.files {
             let ends = need.files(1, need.embedded && shards == 0) - FILES_SPARE;
             let fewer = match offer.files.saturating_sub(FILES_SPARE) / ends * shards.max(1) {
@@ -161,8 +161,8 @@ impl Fit {
                 most => format!(", or run at most {most} agents (`--agents {most}`)"),
             };
             let more = match need.split {
-                Split::Into(_) => ", or leave `--shards` out".to_owned(),
-                Split::Never | Split::AsNeeded => fewer,
+                Split::Into(_) if !fewer.is_empty() => ", or leave `--shards` out".to_owned(),
+                _ => fewer,
             };
             self.missing.push(format!(
                 "{} agents need {files} open files and {} may have {}: raise the hard limit (`ulimit -Hn {files}`){more}",
@@ -356,9 +356,26 @@ mod tests {
                 true,
                 1_024,
                 Split::Into(1),
-                Err("leave `--shards` out"),
+                Err(", or leave `--shards` out"),
             ),
-            (30_000, 2, true, 10_000, needed, Err("4 shards")),
+            (
+                30_000,
+                2,
+                true,
+                10_000,
+                needed,
+                Err("`ulimit -Hn 15200`), or run at most 19600"),
+            ),
+            // Where not even the smallest shard fits, nothing but the limit helps.
+            (40, 20, true, 100, needed, Err("(`ulimit -Hn 202`)")),
+            (
+                40,
+                20,
+                true,
+                100,
+                Split::Into(20),
+                Err("(`ulimit -Hn 202`)"),
+            ),
             (90_000, 90_000, true, 1_024, needed, Err("--agents 52736")),
         ];
         for (agents, clusters, embedded, files, split, expected) in rows {
@@ -381,7 +398,11 @@ mod tests {
                     assert_eq!(fit.shards, shards, "{need:?}");
                     assert_eq!(fit.sources.len() as u64, shards.max(1));
                 }
-                Err(why) => assert!(fit.missing[0].contains(why), "{need:?}: {:?}", fit.missing),
+                Err(why) => {
+                    let missing = &fit.missing[0];
+                    assert!(missing.contains(why), "{need:?}: {missing}");
+                    assert_eq!(missing.contains("--"), !why.ends_with(')'), "{missing}");
+                }
             }
         }
     }

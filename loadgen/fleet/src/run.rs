@@ -31,7 +31,7 @@ use crate::identities::Identities;
 use crate::population::split;
 use crate::preflight::{self, Fit, Need, Split, fit};
 use crate::shard::{Roster, ShardSetup, Way};
-use crate::usage::Part;
+use crate::usage::{Part, room_for_threads, runtime_threads};
 use crate::worker::{Hand, Program, Worker};
 
 /// What a run is given beside its scenario.
@@ -104,6 +104,7 @@ pub fn prepare(scenario: Scenario, options: Options) -> Result<Prepared, NotStar
     if !fit.missing.is_empty() {
         return Err(NotStarted::Preflight(fit.missing));
     }
+    room_for_threads(runtime_threads()).map_err(preflight_failed)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name(Part::Agents.thread_name())
         .enable_all()

@@ -4,6 +4,8 @@
 //! that is missing must not end a run.
 
 use std::fs;
+use std::io;
+use std::sync::Mutex;
 
 use record::result::HostInfo;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -75,6 +77,33 @@ pub struct Process {
     pub rss_bytes: u64,
     /// Open files, where they were counted: of thousands that takes a while.
     pub files: Option<u64>,
+}
+
+/// Whether the system gives so many threads more. Asked before a runtime is made, which takes for granted that it does.
+///
+/// # Errors
+/// When it does not.
+pub fn room_for_threads(count: usize) -> io::Result<()> {
+    let gate = Mutex::new(());
+    std::thread::scope(|scope| {
+        let held = gate.lock();
+        let wait = || drop(gate.lock());
+        let started: io::Result<Vec<_>> = (0..count)
+            .map(|_| std::thread::Builder::new().spawn_scoped(scope, wait))
+            .collect();
+        drop(held);
+        started.map(drop).map_err(|error| {
+            let why = format!(
+                "{count} more threads are not to be had: {error} (`ulimit -u`, `ulimit -v`)"
+            );
+            io::Error::new(error.kind(), why)
+        })
+    })
+}
+
+/// How many threads a runtime of several takes.
+pub fn runtime_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// What this process takes now.

@@ -22,6 +22,8 @@ use crate::usage::{self, Process};
 
 /// How long an answer may take. The longest is given at the end of a run, when everything is added up.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+/// What a worker ends with that gets no threads.
+const WITHOUT_THREADS: i32 = 1;
 /// How long a process may take to be gone once its output has ended.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -98,6 +100,16 @@ pub(crate) use orders;
 pub struct Lost {
     who: String,
     why: String,
+}
+
+impl Lost {
+    /// Somebody of a shard, who did not answer.
+    pub(crate) fn somebody_of(shard: usize, why: &str) -> Self {
+        Self {
+            who: format!("shard {shard}"),
+            why: why.to_owned(),
+        }
+    }
 }
 
 /// How this program is called to be a worker.
@@ -284,10 +296,18 @@ pub fn serve<W: Worker>() -> io::Result<()> {
     if let Ok(name) = CString::new(format!("loadgen-{}", W::NAME)) {
         let _ = rustix::thread::set_name(&name);
     }
+    usage::room_for_threads(usage::runtime_threads() + 1)?;
+    // It panics where a thread is refused in spite of that, and then waits for those that it has.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("{panic}");
+        std::process::exit(WITHOUT_THREADS);
+    }));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .thread_name(W::NAME)
         .enable_all()
         .build()?;
+    std::panic::set_hook(usual);
     let named = std::thread::Builder::new().name(W::NAME.to_owned());
     let serving = named.spawn(move || {
         let served = obey_lines::<W>(&runtime);

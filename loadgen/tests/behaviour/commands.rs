@@ -202,6 +202,26 @@ fn a_result_keeps_to_the_schema_and_is_told_again_without_a_terminal() {
     }
 }
 
+// A result can come from anybody: it says what it says, and does nothing to the terminal.
+#[test]
+fn what_a_result_says_is_text() {
+    let (place, _) = viewed(&["out/result.json"]);
+    let mut result: Value =
+        serde_json::from_slice(&fs::read(place.path("out/result.json")).unwrap()).unwrap();
+    result["run"]["scenario"] = "\u{1b}]0;other\u{7}name".into();
+    result["notes"] = serde_json::json!(["\u{9b}31m\nPASS everything"]);
+    result["reason"] = "\u{1b}[31mred".into();
+    place.write("out/result.json", result.to_string());
+    let view = place.call(&["view", "out/result.json"]);
+    assert_eq!(view.ended(0, "PASS"), "PASS \u{fffd}[31mred");
+    let controls = |char: &char| char.is_control() && *char != '\n';
+    assert_eq!(view.answered.chars().find(controls), None);
+    assert!(
+        view.answered
+            .contains("\nnote: \u{fffd}31m\u{fffd}PASS everything\n")
+    );
+}
+
 // The exit code of `view` is about the file: the verdict was the run's.
 #[test]
 fn a_run_that_failed_is_seen_without_failing_again() {

@@ -1,5 +1,6 @@
 //! How a run is ended from outside: once gently, twice at once, and before it has begun.
 
+use std::fs;
 use std::sync::mpsc::{Receiver, channel};
 
 use record::RunResult;
@@ -76,6 +77,36 @@ fn a_second_interrupt_reports_at_once_130() {
     let result = interrupted(&place, &done);
     // Cut off, not waited for until they time out.
     assert_eq!(result.account.total().ended[record::Outcome::Aborted], 5);
+}
+
+// `timeout` tells its program, and then its whole group.
+#[test]
+fn to_be_terminated_twice_is_to_be_terminated_130() {
+    let (place, portal) = (Place::new(), Portal::plain());
+    let (mut going, requests, _between) = long(&place, &portal, true);
+    wait_for_syncs(&requests, 5);
+    going.signal("-TERM");
+    going.signal("-TERM");
+    going.tells("interrupted: calls under way may end");
+    let done = going.end();
+    assert!(!done.told.contains("reporting at once"), "{done:#?}");
+    interrupted(&place, &done);
+}
+
+// What a run before has left is not what came of this one, however it ends.
+#[test]
+fn a_result_from_before_is_set_aside() {
+    let (place, portal) = (Place::new(), Portal::plain());
+    fs::create_dir(place.path("out")).unwrap();
+    place.write("out/result.json", "of the run before");
+    let (mut going, requests, _between) = long(&place, &portal, false);
+    wait_for_syncs(&requests, 5);
+    assert!(!place.path("out/result.json").exists());
+    let before = fs::read_to_string(place.path("out/result-before.json")).unwrap();
+    assert_eq!(before, "of the run before");
+    going.signal("-INT");
+    going.tells("interrupted");
+    interrupted(&place, &going.end());
 }
 
 // case L46: nor does the first one wait for ever.

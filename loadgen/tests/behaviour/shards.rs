@@ -143,8 +143,12 @@ fn workers(going: &Going) -> Vec<(u32, String)> {
 }
 
 fn kill(process: u32) {
+    signal("-KILL", process);
+}
+
+fn signal(signal: &str, process: u32) {
     let killed = Command::new("kill")
-        .args(["-9", &process.to_string()])
+        .args([signal, &process.to_string()])
         .status()
         .unwrap();
     assert!(killed.success());
@@ -225,6 +229,24 @@ fn an_interrupt_ends_all_shards_with_their_report_130() {
     assert!(result.interrupted);
     assert_eq!(result.populations[0].here(), 5);
     assert_eq!(result.fleet.enrolled, 5);
+}
+
+// A process that stands still cannot keep the others' report back.
+#[test]
+fn at_once_does_not_wait_for_a_shard_that_does_not_answer_130() {
+    let (place, mut going) = long();
+    let workers = workers(&going);
+    let agents = workers.iter().find(|(_, part)| part == "agents").unwrap();
+    signal("-STOP", agents.0);
+    going.signal("-INT");
+    going.tells("interrupted: calls under way may end");
+    going.signal("-INT");
+    going.end().ended(130, "ABORTED");
+    let result = place.result();
+    let note = "the shard 0 is lost: it did not answer at once";
+    assert!(result.notes.contains(note), "{:?}", result.notes);
+    adds_up(&result);
+    assert_eq!(result.populations[0].here(), 3);
 }
 
 // Identities are the agents', not the shards': another number of them takes the same ones up.
