@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_drive::files::{Outlives, replace, unfinished};
+use agent_drive::files::{Outlives, replace, set_aside, unfinished};
 use fleet::run::{ForeignPortal, Interrupt, NotStarted, Options, Run, Sharding, prepare};
 use fleet::usage::room_for_threads;
 use fleet::worker::Program;
@@ -120,16 +120,14 @@ fn start(
     }
     let out = place(out, &name).map_err(|missing| NotStarted::Preflight(vec![missing]))?;
     let run = prepared.start()?;
-    set_aside(&out);
+    set_result_aside(&out);
     Ok((run, out))
 }
 
-/// A result of a run before is not this one's, whatever becomes of it: it stays as what was before.
-fn set_aside(out: &Path) {
-    let (before, aside) = (out.join(RESULT), out.join(RESULT_BEFORE));
-    if let Err(error) = fs::rename(&before, &aside)
-        && error.kind() != io::ErrorKind::NotFound
-    {
+/// A result of a run before is not this one's, whatever becomes of it.
+fn set_result_aside(out: &Path) {
+    let before = out.join(RESULT);
+    if let Err(error) = set_aside(&before, &out.join(RESULT_BEFORE)) {
         tell(&format!(
             "{}: it is of a run before, and stays until this one ends: {error}",
             before.display()

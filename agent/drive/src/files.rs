@@ -47,6 +47,17 @@ pub fn replace(file: &Path, mode: u32, content: &[u8], outlives: Outlives) -> io
     replace_on(&mut System, file, mode, content, outlives)
 }
 
+/// Gives a file another name, in the place of what had that one. A file that is not there is no error.
+///
+/// # Errors
+/// As the file system has it; both are as they were before.
+pub fn set_aside(file: &Path, aside: &Path) -> io::Result<()> {
+    match fs::rename(file, aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        renamed => renamed,
+    }
+}
+
 /// The name that a file has until it is whole.
 pub fn unfinished(file: &Path) -> PathBuf {
     let mut name = file.file_name().map(OsString::from).unwrap_or_default();
