@@ -4,6 +4,7 @@
 //! No note holds a secret. Calls and their outcomes are counted by the postman, which sees them whole.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use protocol::endpoint::Endpoint;
 use protocol::id::{
@@ -261,6 +262,204 @@ pub enum Severity {
     Error,
 }
 
+/// What follows a note's first words, where somebody said more.
+struct Why<'a>(Option<&'a str>);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(why) => write!(formatter, ": {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1_000.0
+}
+
+impl fmt::Display for Note {
+    /// As a person reads it in a log: `operation op_1 is taken: snapshot.save`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = |text: &Option<String>| Why(text.as_deref()).to_string();
+        let text = match self {
+            Self::Booted {
+                enrolled,
+                operation,
+            } => {
+                let identity = if *enrolled {
+                    "enrolled"
+                } else {
+                    "not enrolled yet"
+                };
+                match operation {
+                    Some(operation) => {
+                        format!("starts, {identity}, with operation {operation} under way")
+                    }
+                    None => format!("starts, {identity}"),
+                }
+            }
+            Self::BackedOff {
+                endpoint,
+                status,
+                why,
+                failures,
+                wait_ms,
+            } => {
+                let status = status
+                    .map(|status| format!(" {status}"))
+                    .unwrap_or_default();
+                let wait = seconds(*wait_ms);
+                format!(
+                    "{endpoint} failed{status}: {why}; waits {wait} s after {failures} in a row"
+                )
+            }
+            Self::PortalWait {
+                endpoint,
+                status,
+                raw_seconds,
+                wait_ms,
+            } => format!(
+                "{endpoint} {status}: the portal says to wait {raw_seconds} s; waits {} s",
+                seconds(*wait_ms)
+            ),
+            Self::UnreadableRetryAfter { raw } => {
+                format!("the portal asks for a wait that cannot be read: {raw:?}")
+            }
+            Self::RequestRefused {
+                endpoint,
+                code,
+                detail,
+                times,
+            } => {
+                let detail = why(detail);
+                format!("{endpoint} was refused, {times} times by now: {code}{detail}")
+            }
+            Self::SignedAgain { endpoint } => {
+                format!("{endpoint} is signed again, with the next second")
+            }
+            Self::ClockCorrected { offset_ms } => {
+                format!("the portal's clock is taken as {offset_ms} ms from this node's")
+            }
+            Self::OtherKeyTried => {
+                "the key in use is refused; the other one on disk is tried".into()
+            }
+            Self::Revoked { code: Some(code) } => format!("the identity is revoked ({code}); idle"),
+            Self::Revoked { code: None } => "the identity is revoked; idle".into(),
+            Self::RevocationLifted => "the portal knows the identity again".into(),
+            Self::ProtocolTooOld {
+                endpoint,
+                release: Some(release),
+            } => {
+                format!("{endpoint}: the protocol is too old; the portal names release {release}")
+            }
+            Self::ProtocolTooOld {
+                endpoint,
+                release: None,
+            } => {
+                format!("{endpoint}: the protocol is too old; the portal names no release")
+            }
+            Self::Enrolled { agent } => format!("enrolled as {agent}"),
+            Self::EnrollmentGivenUp { reason } => format!("enrollment given up: {reason}; idle"),
+            Self::NoToken => "neither an identity nor a token; idle".into(),
+            Self::BootstrapUnopenable { field } => {
+                format!("{field} of the enrollment's answer does not open; asks again")
+            }
+            Self::Document {
+                generation,
+                result,
+                message,
+            } => {
+                let which = generation.map(|generation| format!(" {generation}"));
+                format!(
+                    "document{}: {result}{}",
+                    which.unwrap_or_default(),
+                    why(message)
+                )
+            }
+            Self::AgentVersionWanted { wanted } => format!("the document wants agent {wanted}"),
+            Self::Addon(AddonReport {
+                name,
+                state,
+                message,
+            }) => {
+                format!("add-on {name}: {state}{}", why(message))
+            }
+            Self::OperationAccepted { operation, kind } => {
+                format!("operation {operation} is taken: {kind}")
+            }
+            Self::OperationEnded {
+                operation,
+                kind,
+                state,
+                reason,
+                message,
+            } => {
+                let reason = reason.as_ref().map(|reason| format!(" ({reason})"));
+                let reason = reason.unwrap_or_default();
+                format!(
+                    "operation {operation}, {kind}: {state}{reason}{}",
+                    why(message)
+                )
+            }
+            Self::OperationAnsweredAgain { operation } => {
+                format!("operation {operation} has ended before, and is answered as it was then")
+            }
+            Self::OperationChanged { operation } => {
+                format!("operation {operation} came again with other content; the first one counts")
+            }
+            Self::OperationForAnother { operation, target } => {
+                format!("operation {operation} is for {target}; left alone")
+            }
+            Self::StepEnded {
+                operation,
+                step,
+                succeeded,
+            } => {
+                let how = if *succeeded { "succeeded" } else { "failed" };
+                format!("operation {operation}: step {step} {how}")
+            }
+            Self::KeysRotated { key } => format!("keys are rotated; signs with {key}"),
+            Self::EventsDropped { operation, count } => {
+                format!(
+                    "the portal does not know operation {operation}; {count} events are dropped"
+                )
+            }
+            Self::EventUndeliverable {
+                operation,
+                sequence,
+            } => {
+                format!(
+                    "the portal does not take event {sequence} of operation {operation}; given up"
+                )
+            }
+            Self::StoreFailed {
+                message,
+                failures,
+                wait_ms,
+            } => format!(
+                "the record cannot be written, {failures} times by now: {message}; tries again in {} s",
+                seconds(*wait_ms)
+            ),
+            Self::StoreRecovered => "the record can be written again".into(),
+            Self::UpdateBegun { wanted } => format!("updates itself to {wanted}"),
+            Self::Updated { version } => format!("agent {version} stays"),
+            Self::UpdateFailed { version, reason } => {
+                format!("update to {version} failed: {reason}")
+            }
+            Self::UpdateRefused { release, why } => {
+                format!("release {release} of the portal's 426 is not taken: {why}")
+            }
+            Self::Leadership { leads: true } => "leads its cluster".into(),
+            Self::Leadership { leads: false } => "no longer leads its cluster".into(),
+            Self::K3sRestarted => "k3s was restarted, in the maintenance window".into(),
+            Self::TaskFailed { work, message } => format!("{work} failed: {message}"),
+            Self::TaskOverdue { work } => format!("{work} is overdue; waited for"),
+        };
+        formatter.write_str(&text)
+    }
+}
+
 impl Note {
     /// The metric that counts it, if one does.
     pub fn metric(&self) -> Option<Metric> {
@@ -361,6 +560,62 @@ impl Note {
             | Self::UpdateFailed { .. }
             | Self::UpdateRefused { .. }
             | Self::TaskOverdue { .. } => Severity::Warn,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_reads_as_a_sentence() {
+        let operation = OperationId::new("op_1").unwrap();
+        let rows = [
+            (
+                Note::Booted {
+                    enrolled: true,
+                    operation: Some(operation.clone()),
+                },
+                "starts, enrolled, with operation op_1 under way",
+            ),
+            (
+                Note::BackedOff {
+                    endpoint: Endpoint::Sync,
+                    status: Some(503),
+                    why: "unavailable".into(),
+                    failures: 2,
+                    wait_ms: 4_500,
+                },
+                "sync failed 503: unavailable; waits 4.5 s after 2 in a row",
+            ),
+            (
+                Note::Document {
+                    generation: Some(Generation(18)),
+                    result: DocumentResult::Failed,
+                    message: Some("no room".to_owned()),
+                },
+                "document 18: failed: no room",
+            ),
+            (
+                Note::OperationEnded {
+                    operation,
+                    kind: OperationKind::SnapshotSave,
+                    state: OperationState::Succeeded,
+                    reason: None,
+                    message: None,
+                },
+                "operation op_1, snapshot.save: succeeded",
+            ),
+            (
+                Note::EnrollmentGivenUp {
+                    reason: IdleReason::TokenRefused { code: None },
+                },
+                "enrollment given up: its token was refused three times; idle",
+            ),
+        ];
+        for (note, text) in rows {
+            assert_eq!(note.to_string(), text);
         }
     }
 }

@@ -350,9 +350,9 @@ impl Log {
 /// A note as an event of the log. Counting them is the watch's.
 fn tell(note: &Note) {
     match note.severity() {
-        Severity::Debug => tracing::debug!(?note),
-        Severity::Info => tracing::info!(?note),
-        Severity::Warn => tracing::warn!(?note),
-        Severity::Error => tracing::error!(?note),
+        Severity::Debug => tracing::debug!("{note}"),
+        Severity::Info => tracing::info!("{note}"),
+        Severity::Warn => tracing::warn!("{note}"),
+        Severity::Error => tracing::error!("{note}"),
     }
 }

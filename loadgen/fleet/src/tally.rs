@@ -410,7 +410,7 @@ impl Tally {
     }
 
     fn noted(&mut self, member: usize, note: &Note, at: Micros) {
-        self.event(member, at, || format!("{note:?}"));
+        self.event(member, at, || note.to_string());
         match note {
             Note::UpdateBegun { .. } => {
                 self.fleet.update_attempts += 1;

@@ -196,7 +196,7 @@ fn a_terminal_gets_colours_unless_it_wants_none() {
     let check = |(no_color, coloured): (Option<&str>, bool)| {
         let place = Place::with(&expecting(ENROLLED));
         let run = ["run", "s.toml", "--duration", "1s", "--log", "info"];
-        for (arguments, says) in [(&run[..], "Enrolled"), (&["--help"], "Usage:")] {
+        for (arguments, says) in [(&run[..], "enrolled as"), (&["--help"], "Usage:")] {
             let text = shown(&place, arguments, no_color);
             assert!(text.contains(says), "{text}");
             let has = text.contains('\u{1b}');

@@ -300,6 +300,30 @@ pub enum IdleReason {
     IdentityLost,
 }
 
+impl fmt::Display for IdleReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Revoked { code: Some(code) } => {
+                write!(formatter, "its identity is revoked ({code})")
+            }
+            Self::Revoked { code: None } => formatter.write_str("its identity is revoked"),
+            Self::TokenRefused { code: Some(code) } => {
+                write!(formatter, "its token was refused three times ({code})")
+            }
+            Self::TokenRefused { code: None } => {
+                formatter.write_str("its token was refused three times")
+            }
+            Self::EnrollmentRefused { code } => {
+                write!(formatter, "its request was refused three times ({code})")
+            }
+            Self::ImageMismatch => {
+                formatter.write_str("the node has booted another image than its release's")
+            }
+            Self::IdentityLost => formatter.write_str("who it was cannot be read any more"),
+        }
+    }
+}
+
 /// The document that was taken last: believed whole, perhaps not in force yet.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TakenDocument {

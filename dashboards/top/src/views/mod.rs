@@ -226,7 +226,7 @@ pub(crate) const KEYS_OF_RUN: Keys = Keys {
         "1 to 6       that view",
         "Tab          the next view, with Shift the one before",
         "Up, Down     a line of the log, an agent; Page a page",
-        "/            agents: by node, cluster or state; Esc all",
+        "/            agents by node, cluster, state; Esc: all",
         "Enter        agents: follow one's events; Esc lets go",
         "p            stop arrivals, and let them go on",
         "f            freeze the figures, and let them go on",
