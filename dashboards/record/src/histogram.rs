@@ -134,11 +134,6 @@ impl Histogram {
         Some(Micros(self.read()?.max()))
     }
 
-    /// The mean; none if none was counted.
-    pub fn mean(&self) -> Option<Micros> {
-        Some(Micros(self.read()?.mean().round() as u64))
-    }
-
     /// Counts nothing any more, keeping its memory.
     pub fn clear(&mut self) {
         self.0.fill(0);
@@ -258,7 +253,7 @@ mod tests {
     fn an_empty_one_has_no_figure() {
         let empty = Histogram::new();
         assert_eq!(empty.quantile(0.99), None);
-        assert_eq!((empty.max(), empty.mean()), (None, None));
+        assert_eq!(empty.max(), None);
         assert_eq!(empty.at_rank(1), None);
         assert_eq!(empty.count_within(LONGEST), 0);
     }

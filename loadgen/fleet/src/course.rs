@@ -107,7 +107,12 @@ struct PairReported {
 }
 
 impl Course {
-    pub(crate) fn new(scenario: Arc<Scenario>, options: Options, shards: Vec<Pair>) -> Self {
+    pub(crate) fn new(
+        scenario: Arc<Scenario>,
+        options: Options,
+        shards: Vec<Pair>,
+        interrupted: watch::Receiver<Interrupt>,
+    ) -> Self {
         Self {
             window: scenario.window(),
             clock: SystemClock::start(),
@@ -120,7 +125,7 @@ impl Course {
             files: 0,
             headroom: headroom(&scenario),
             wanted: Wanted::default(),
-            interrupted: watch::channel(Interrupt::No).1,
+            interrupted,
             paused_since: None,
             cpu: (Micros::ZERO, usage::process_cpu_us()),
             scenario,
@@ -131,16 +136,15 @@ impl Course {
     pub(crate) async fn run(
         mut self,
         snapshot: &watch::Sender<Snapshot>,
-        mut interrupted: watch::Receiver<Interrupt>,
         mut wants: watch::Receiver<Wanted>,
     ) -> (RunResult, Decision) {
-        self.interrupted = interrupted.clone();
         if let Some(document) = self.scenario.portal.document.clone() {
             self.act(&Action::SetDocument(Box::new(document))).await;
         }
         let started_at = self.begin().await;
 
         let duration = self.scenario.duration;
+        let mut interrupted = self.interrupted.clone();
         let mut timeline = self.scenario.timeline.clone().into_iter().peekable();
         let mut second = 1;
         while self.lost == 0 {
@@ -168,8 +172,9 @@ impl Course {
             }
         }
 
-        self.end(&mut interrupted).await;
-        let was_interrupted = *interrupted.borrow() != Interrupt::No;
+        self.window = self.window_so_far(self.now());
+        self.end().await;
+        let was_interrupted = *self.interrupted.borrow() != Interrupt::No;
         self.report(started_at, was_interrupted).await
     }
 
@@ -224,6 +229,14 @@ impl Course {
             None => true,
         });
         answers
+    }
+
+    /// What is judged where nothing is begun after `at`: what did not come to be due has no part in a rate.
+    fn window_so_far(&self, at: Micros) -> record::micros::Window {
+        record::micros::Window {
+            until: at.max(self.window.from).min(self.window.until),
+            ..self.window
+        }
     }
 
     async fn at(&self, moment: Duration) {
@@ -372,9 +385,10 @@ impl Course {
             fleet.add(&part.fleet);
             last_syncs.add(&part.last_syncs);
         }
-        let figures = Figures::of(self.window, &recorded.series, &recorded.samples, &fleet);
+        let window = self.window_so_far(at);
+        let figures = Figures::of(window, &recorded.series, &recorded.samples, &fleet);
         let evidence = Evidence {
-            window: self.window,
+            window,
             account: &recorded.account,
             samples: &recorded.samples,
             fleet: &fleet,
@@ -386,7 +400,8 @@ impl Course {
     }
 
     /// Lets the calls under way end, for a while.
-    async fn end(&mut self, interrupted: &mut watch::Receiver<Interrupt>) {
+    async fn end(&mut self) {
+        let mut interrupted = self.interrupted.clone();
         self.each(async |pair| pair.agents.ask(End).await).await;
         let grace_ms = u64::try_from(GRACE.as_millis()).unwrap_or(0);
         let given_up = self.clock.now().monotonic.plus_ms(grace_ms);

@@ -86,6 +86,7 @@ pub enum NotStarted {
 pub struct Prepared {
     runtime: Runtime,
     course: Course,
+    interrupt: watch::Sender<Interrupt>,
     told: Vec<String>,
 }
 
@@ -130,8 +131,10 @@ pub fn prepare(scenario: Scenario, options: Options) -> Result<Prepared, NotStar
         }
         None => runtime.block_on(making.with_portals(&mut told))?,
     };
+    let (interrupt, interrupted) = watch::channel(Interrupt::No);
     Ok(Prepared {
-        course: Course::new(scenario, options, shards),
+        course: Course::new(scenario, options, shards, interrupted),
+        interrupt,
         runtime,
         told,
     })
@@ -537,14 +540,16 @@ impl Prepared {
     /// When the system gives no threads.
     pub fn start(self) -> Result<Run, NotStarted> {
         let (snapshot, snapshots) = watch::channel(Snapshot::default());
-        let (interrupt, interrupted) = watch::channel(Interrupt::No);
         let (wanted, wants) = watch::channel(Wanted::default());
         let Self {
-            runtime, course, ..
+            runtime,
+            course,
+            interrupt,
+            ..
         } = self;
         let thread = std::thread::Builder::new()
             .name(Part::Agents.thread_name().to_owned())
-            .spawn(move || runtime.block_on(course.run(&snapshot, interrupted, wants)))
+            .spawn(move || runtime.block_on(course.run(&snapshot, wants)))
             .map_err(preflight_failed)?;
         Ok(Run {
             snapshots,

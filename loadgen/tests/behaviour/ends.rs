@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::mpsc::{Receiver, channel};
 
+use protocol::endpoint::Endpoint;
 use record::RunResult;
 
 use super::portal::{Between, Fate, Portal};
@@ -58,6 +59,14 @@ fn an_interrupted_run_has_its_report_130() {
         let done = going.end();
         let result = interrupted(&place, &done);
         assert!(result.account.total().successes() >= 10, "{signal}");
+        // What did not come to be due has no part in a rate.
+        let judged = result.run.window.length().as_seconds();
+        assert!(judged < 600.0, "{signal}: {judged} s");
+        let sync = &result.figures.endpoints[Endpoint::Sync];
+        assert_eq!(
+            sync.successes_per_second,
+            Some(sync.successes as f64 / judged)
+        );
         let judged = "pass    all agents are enrolled: 5 (at the end)";
         assert!(done.answered.contains(judged), "{done:#?}");
     }

@@ -1,7 +1,5 @@
 //! Every exit code, made to happen.
 
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use protocol::endpoint::Endpoint;
@@ -184,11 +182,7 @@ fn a_generator_that_cannot_keep_up_judges_nothing_3() {
     let place = Place::with(&scenario);
     let portal = Portal::plain();
     place.write("tokens", portal.tokens(5));
-    let (seen, requests) = channel();
-    let between = Between::stand(portal.address(), move |_, request| {
-        let _ = seen.send(request.endpoint().to_owned());
-        Fate::Honest
-    });
+    let (between, requests) = Between::watching(portal.address());
     let going = place.start(&["--portal", &between.url, "--tokens", "tokens"]);
     let syncs = requests.iter().filter(|endpoint| endpoint == "sync");
     assert_eq!(syncs.take(20).count(), 20);
@@ -370,19 +364,7 @@ fn an_account_that_does_not_agree_with_the_portals_6() {
 #[test]
 fn two_agents_with_one_identity_6() {
     let portal = Portal::plain();
-    let first = Arc::new(Mutex::new(None));
-    let liar = Between::stand(portal.address(), move |_, request| {
-        match request.endpoint() {
-            // Whoever enrolls gets the answer that the first one got.
-            "enroll" => {
-                let first = Arc::clone(&first);
-                Fate::Answered(Box::new(move |answer| {
-                    first.lock().unwrap().get_or_insert(answer).clone()
-                }))
-            }
-            _ => Fate::Honest,
-        }
-    });
+    let liar = Between::enrolling_all_as_one(portal.address());
     // What is expected holds: four of the five are somebody else.
     let place = Place::with(&expecting(ENROLLED));
     place.write("tokens", portal.tokens(5));

@@ -297,15 +297,7 @@ fn identities_outlive_a_run_its_seed_and_its_tokens() {
     let scenario = format!("{}{rotated}", expecting(ENROLLED));
     let place = Place::with(&scenario.replace("boot_time = \"0s\"", "boot_time = \"20s\""));
     place.write("tokens", &tokens);
-    let run = |more: &[&str]| {
-        let with = [
-            "--portal",
-            &portal.running.manager_url,
-            "--identities",
-            "kept",
-        ];
-        place.run(&[&with, more].concat())
-    };
+    let run = |more: &[&str]| place.run_keeping(&portal, more);
 
     rotate();
     run(&["--tokens", "tokens", "--seed", "1"]).ended(0, "PASS");

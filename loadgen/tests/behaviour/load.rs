@@ -1,7 +1,6 @@
 //! How much is asked at once: a thousand agents, ten times the pace, any number of threads, a generator that is held up
 //! while its agents are to begin; and the shipped scenario that is about it.
 
-use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use protocol::endpoint::Endpoint;
@@ -60,11 +59,7 @@ fn agents_that_begin_late_are_late() {
         .replace("\"2s\"", "\"5s\"");
     place.write("s.toml", scenario);
     place.write("tokens", portal.tokens(5));
-    let (seen, requests) = channel();
-    let between = Between::stand(portal.address(), move |_, request| {
-        let _ = seen.send(request.endpoint().to_owned());
-        Fate::Honest
-    });
+    let (between, requests) = Between::watching(portal.address());
     let going = place.start(&["--portal", &between.url, "--tokens", "tokens"]);
     // The first has come; the others are to begin before it goes on.
     assert!(requests.iter().any(|endpoint| endpoint == "enroll"));

@@ -5,13 +5,12 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::mpsc::channel;
 
 use record::RunResult;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use super::portal::{Between, Fate, Portal};
+use super::portal::{Between, Portal};
 use super::program::{ENROLLED, Going, Place, expecting};
 
 // case L19: the word in the file, the exit code in it, and the last line say the same.
@@ -112,11 +111,7 @@ fn a_pass_without_its_result_is_none() {
     let place = Place::with(&expecting(ENROLLED));
     let portal = Portal::plain();
     place.write("tokens", portal.tokens(5));
-    let (seen, requests) = channel();
-    let between = Between::stand(portal.address(), move |_, request| {
-        let _ = seen.send(request.endpoint().to_owned());
-        Fate::Honest
-    });
+    let (between, requests) = Between::watching(portal.address());
     let going = place.start(&["--portal", &between.url, "--tokens", "tokens"]);
     assert!(requests.iter().any(|endpoint| endpoint == "sync"));
     fs::remove_dir(place.path("out")).unwrap();

@@ -2,8 +2,9 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mock_portal::tls::Certificate;
@@ -196,6 +197,30 @@ pub(crate) struct Between {
 }
 
 impl Between {
+    /// Passes on everything, and tells each endpoint that is called.
+    pub(crate) fn watching(portal: SocketAddr) -> (Self, Receiver<String>) {
+        let (seen, requests) = channel();
+        let between = Self::stand(portal, move |_, request| {
+            let _ = seen.send(request.endpoint().to_owned());
+            Fate::Honest
+        });
+        (between, requests)
+    }
+
+    /// Whoever enrolls gets the answer that the first one got.
+    pub(crate) fn enrolling_all_as_one(portal: SocketAddr) -> Self {
+        let first = Arc::new(Mutex::new(None));
+        Self::stand(portal, move |_, request| match request.endpoint() {
+            "enroll" => {
+                let first = Arc::clone(&first);
+                Fate::Answered(Box::new(move |answer| {
+                    first.lock().unwrap().get_or_insert(answer).clone()
+                }))
+            }
+            _ => Fate::Honest,
+        })
+    }
+
     /// Stands before `portal`; `fate` says what becomes of each request, told how many came before it.
     pub(crate) fn stand(
         portal: SocketAddr,

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use record::RunResult;
 use tempfile::TempDir;
 
+use super::portal::Portal;
+
 /// No run of a test takes so long, on a busy machine either; one that does hangs.
 const HANGS: Duration = Duration::from_secs(60);
 
@@ -137,6 +139,12 @@ impl Place {
     /// Runs it to its end.
     pub(crate) fn run(&self, more: &[&str]) -> Done {
         self.start(more).end()
+    }
+
+    /// Runs it to its end at a portal, with the identities in `kept`.
+    pub(crate) fn run_keeping(&self, portal: &Portal, more: &[&str]) -> Done {
+        let url = &portal.running.manager_url;
+        self.run(&[&["--portal", url, "--identities", "kept"], more].concat())
     }
 
     /// Runs `loadgen` with these arguments to its end.

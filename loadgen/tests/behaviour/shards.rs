@@ -9,7 +9,7 @@ use record::result::IndexRange;
 use record::series::Gauge;
 use record::{Outcome, RunResult};
 
-use super::portal::{Between, Fate, Portal};
+use super::portal::{Between, Portal};
 use super::program::{DOCUMENT, ENROLLED, Going, Place, adds_up, expecting, small};
 
 /// Seven agents in four clusters, with all that a time line can do to them.
@@ -256,13 +256,7 @@ fn identities_are_taken_up_in_however_many_shards() {
     let place = Place::with(&expecting(ENROLLED));
     place.write("tokens", portal.tokens(5));
     let run = |more: &[&str]| {
-        let with = [
-            "--portal",
-            &portal.running.manager_url,
-            "--identities",
-            "kept",
-        ];
-        place.run(&[&with, more].concat()).ended(0, "PASS");
+        place.run_keeping(&portal, more).ended(0, "PASS");
         let result = place.result();
         adds_up(&result);
         result.account.line(Endpoint::Enroll).ended[Outcome::Ok]
@@ -276,19 +270,7 @@ fn identities_are_taken_up_in_however_many_shards() {
 #[test]
 fn one_identity_in_two_shards_is_seen_6() {
     let portal = Portal::plain();
-    let first = std::sync::Arc::new(std::sync::Mutex::new(None));
-    let liar = Between::stand(portal.address(), move |_, request| {
-        match request.endpoint() {
-            // Whoever enrolls gets the answer that the first one got.
-            "enroll" => {
-                let first = std::sync::Arc::clone(&first);
-                Fate::Answered(Box::new(move |answer| {
-                    first.lock().unwrap().get_or_insert(answer).clone()
-                }))
-            }
-            _ => Fate::Honest,
-        }
-    });
+    let liar = Between::enrolling_all_as_one(portal.address());
     let place = Place::with(&expecting(ENROLLED));
     place.write("tokens", portal.tokens(5));
     let with = ["--portal", &liar.url, "--tokens", "tokens"];
