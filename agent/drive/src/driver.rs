@@ -258,6 +258,10 @@ where
             let Some(work) = self.waiting.pop_front() else {
                 return Poll::Pending;
             };
+            if self.waiting.is_empty() {
+                // Given back: a lane is idle most of the time, and there are six of them in each agent.
+                self.waiting = VecDeque::new();
+            }
             let tool = self.tool.take().expect("nothing runs, so the tool is back");
             self.running = Some(Box::pin((self.begin)(tool, work)));
         }

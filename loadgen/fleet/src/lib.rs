@@ -16,7 +16,7 @@
 //! | [`embedded`], [`foreign`] | the portal that it starts itself; tokens and keys for another one |
 //! | [`identities`] | agents that outlive a run, in a folder |
 //! | [`population`] | who the agents are: everything that comes from seed and index |
-//! | [`live`], [`node`] | the life of one member; its simulated node in real time |
+//! | [`live`], [`node`], [`shelf`] | the life of one member; its simulated node in real time; what members share |
 //! | [`tally`], [`complaint`] | what is counted meanwhile; what agents complained of |
 
 pub mod complaint;
@@ -32,6 +32,7 @@ pub mod population;
 pub mod preflight;
 pub mod run;
 pub mod shard;
+pub mod shelf;
 pub mod tally;
 pub mod usage;
 pub mod worker;

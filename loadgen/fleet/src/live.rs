@@ -28,6 +28,7 @@ use tracing::Instrument as _;
 
 use crate::node::{CrashLeaves, Node};
 use crate::population::{Lineage, Member, Purpose};
+use crate::shelf::{Shelf, Shelved};
 use crate::tally::Place;
 
 /// The k3s on simulated nodes.
@@ -107,6 +108,8 @@ pub struct Home {
     pub clock: SystemClock,
     /// The keys that count for releases.
     pub release_keys: Arc<ReleaseKeys>,
+    /// The manifests that its agents hold.
+    pub shelf: Shelf,
     /// What its agents say they are.
     pub agent_version: AgentVersion,
     /// The release that its nodes have booted.
@@ -156,7 +159,7 @@ impl Home {
         })
     }
 
-    fn node(&self, member: &Member, cluster: Arc<Mutex<SimCluster>>) -> Node {
+    fn node(&self, member: &Arc<Member>, cluster: Arc<Mutex<SimCluster>>) -> Node {
         let server = Server {
             node: member.node.clone(),
             id: member.server_id,
@@ -176,7 +179,7 @@ impl Home {
             kept.furnish(&mut host, clock.now().monotonic)
                 .expect("it was tried on another node before the run");
         }
-        Node::new(host, member.clone(), clock, self.costs.file_ms)
+        Node::new(host, Arc::clone(member), clock, self.costs.file_ms)
     }
 
     fn facts(&self, member: &Member, node: &Node) -> BootFacts {
@@ -241,37 +244,62 @@ fn offset_ms(lineage: &Lineage, population: &Population) -> i64 {
     population.node.clock_offset_ms.at(draw)
 }
 
-/// Lives a member's life, to the end of the run.
-pub async fn live(home: Home, member: Member, cluster: Arc<Mutex<SimCluster>>, place: Place) {
-    let planned = home.population.start_of(member.index);
-    let Some(mut down_at) = home.arrives(planned).await else {
-        return;
-    };
-    place.began();
-    let node = home.node(&member, cluster);
-    let mut crash = home.crash_moment(&member);
+/// Waits for a member's arrival and lives its life, to the end of the run. Whoever has not arrived takes little memory.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "what an `async fn` is given takes memory twice, for as long as it runs"
+)]
+pub fn live(
+    home: Arc<Home>,
+    member: Arc<Member>,
+    cluster: Arc<Mutex<SimCluster>>,
+    place: Place,
+) -> impl Future<Output = ()> {
+    async move {
+        let planned = home.population.start_of(member.index);
+        if let Some(at) = home.arrives(planned).await {
+            place.began();
+            Box::pin(life(&home, &member, cluster, &place, at)).await;
+        }
+    }
+}
+
+/// A member's life from its arrival on: one boot after the other.
+async fn life(
+    home: &Home,
+    member: &Arc<Member>,
+    cluster: Arc<Mutex<SimCluster>>,
+    place: &Place,
+    arrived_at: Duration,
+) {
+    let mut down_at = arrived_at;
+    let node = home.node(member, cluster);
+    let mut crash = home.crash_moment(member);
     for boot in 0.. {
-        let up_at = down_at + home.boot_time(&member, boot);
+        let up_at = down_at + home.boot_time(member, boot);
         if !home.lives_until(up_at).await {
             return;
         }
         let place = place.begun_late(home.since_start().saturating_sub(up_at));
         let world = World {
-            portal: HttpPortal::new(
-                &home.transport,
-                home.spoken.clone(),
-                node.clone(),
-                place.clone(),
-            ),
+            portal: Shelved {
+                portal: HttpPortal::new(
+                    &home.transport,
+                    home.spoken.clone(),
+                    node.clone(),
+                    place.clone(),
+                ),
+                shelf: home.shelf.clone(),
+            },
             host: node.clone(),
             store: node.clone(),
-            clock: home.clock_of(&member),
+            clock: home.clock_of(member),
             watch: place.clone(),
         };
         let seed = Seed(member.lineage.derive(Purpose::Boot(boot)).number());
         let driver = Driver::<Agent, _, _, _, _, _>::boot(
             node.durable(),
-            home.facts(&member, &node),
+            home.facts(member, &node),
             seed,
             world,
         );
@@ -293,7 +321,7 @@ pub async fn live(home: Home, member: Member, cluster: Arc<Mutex<SimCluster>>, p
             },
             () = crashes => {
                 crash = None;
-                node.crash(crash_leaves(&member));
+                node.crash(crash_leaves(member));
             }
             () = node.goes_down() => {}
             () = node.rolls_back() => {}

@@ -39,7 +39,7 @@ struct Parts {
     running: Mutex<Option<(StepRecord, Task)>>,
     clock: SystemClock,
     write_ms: u64,
-    member: Member,
+    member: Arc<Member>,
     /// The node has gone down, as a task of it was to do.
     went_down: Notify,
     /// The rollback timer was armed or disarmed.
@@ -57,7 +57,7 @@ pub struct CrashLeaves {
 
 impl Node {
     /// A member's node, with what is kept of it on its disk. A durable write takes `write_ms`.
-    pub fn new(host: SimHost, member: Member, clock: SystemClock, write_ms: u64) -> Self {
+    pub fn new(host: SimHost, member: Arc<Member>, clock: SystemClock, write_ms: u64) -> Self {
         let kept = member.kept.as_ref();
         let durable = kept.map_or_else(Durable::default, |kept| kept.durable());
         Self(Arc::new(Parts {

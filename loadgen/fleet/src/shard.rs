@@ -43,6 +43,7 @@ use crate::complaint::Complaints;
 use crate::identities::Identities;
 use crate::live::{Arrivals, Clusters, Home, Stage, clock_offset_ms, live};
 use crate::population::Member;
+use crate::shelf::Shelf;
 use crate::tally::{Place, Tally, lock};
 use crate::usage::{self, Part};
 use crate::worker::{Ask, Worker, orders};
@@ -124,7 +125,7 @@ struct Seat {
 /// A member that has not begun.
 struct Waiting {
     population: usize,
-    member: Member,
+    member: Arc<Member>,
     seat: Seat,
 }
 
@@ -253,7 +254,7 @@ impl Shard {
                 names.push((member.cluster.clone(), member.node.clone()));
                 shard.waiting.push(Waiting {
                     population: at,
-                    member,
+                    member: Arc::new(member),
                     seat,
                 });
             }
@@ -276,8 +277,9 @@ impl Shard {
     }
 
     /// The home of each population's agents.
-    fn homes(&self) -> Vec<Home> {
+    fn homes(&self) -> Vec<Arc<Home>> {
         let document = self.scenario.portal.document.as_ref();
+        let shelf = Shelf::default();
         let home = |population: &Population| Home {
             population: Arc::new(population.clone()),
             duration: self.scenario.duration,
@@ -287,12 +289,14 @@ impl Shard {
             spoken: Spoken::default(),
             clock: self.clock,
             release_keys: Arc::clone(&self.release_keys),
+            shelf: shelf.clone(),
             agent_version: document.map_or_else(first_agent_version, |d| d.agent_version.clone()),
             release: document.map_or_else(first_release, |d| d.release.clone()),
             stage: self.stage.subscribe(),
             arrivals: self.arrivals.subscribe(),
         };
-        self.scenario.populations.iter().map(home).collect()
+        let populations = self.scenario.populations.iter();
+        populations.map(home).map(Arc::new).collect()
     }
 }
 
@@ -404,7 +408,7 @@ impl Ask<Shard> for Begin {
             population,
             member,
             seat,
-        } in shard.waiting.drain(..)
+        } in std::mem::take(&mut shard.waiting)
         {
             let place = Place::new(
                 &shard.tallies[seat.tally],
@@ -413,7 +417,7 @@ impl Ask<Shard> for Begin {
                 shard.clock,
             );
             let cluster = simulated.of(&member.cluster);
-            let home = homes[population].clone();
+            let home = Arc::clone(&homes[population]);
             shard.agents.spawn(live(home, member, cluster, place));
         }
     }

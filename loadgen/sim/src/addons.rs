@@ -4,8 +4,8 @@
 //! Nothing happens by itself here: what a controller would have done by a moment is worked out when the cluster is looked at.
 //! Data, volumes and CRDs of a release stay when it goes, as they do with Helm.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher as _};
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use agent_core::pbx::addon::seen::{
 };
 use agent_core::pbx::task::{Doomed, Uid};
 use agent_core::time::Monotonic;
+use litemap::LiteMap;
 use protocol::hash::Sha256Hex;
 use protocol::id::AddonName;
 use protocol::pbx::release::DeploymentRef;
@@ -53,13 +54,9 @@ impl Default for AddonCosts {
 /// What etcd holds of add-ons.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addons {
-    objects: BTreeMap<ObjectId, SimObject>,
-    /// The releases that have a Secret of Helm's.
-    releases: BTreeSet<Release>,
-    /// Those whose HelmChart is gone and whose last resources are going, until when.
-    leaving: BTreeMap<Release, Monotonic>,
+    objects: LiteMap<ObjectId, SimObject>,
     /// The releases that were there once: their data, volumes and CRDs.
-    left_behind: BTreeSet<Release>,
+    releases: LiteMap<Release, Installed>,
     /// The `SaaSApplication` objects, as `namespace/name`.
     applications: BTreeSet<String>,
 }
@@ -75,6 +72,16 @@ pub struct Obstacles {
     pub unavailable: BTreeSet<(String, String)>,
     /// The helm-controller knows nothing of the failure policy `retry`.
     pub is_old_controller: bool,
+}
+
+/// What is left of a release but its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Installed {
+    /// It has a Secret of Helm's.
+    There,
+    /// Its HelmChart is gone, and its last resources and the Secret go until then.
+    Leaving(Monotonic),
+    Gone,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,8 +166,10 @@ impl AddonsApi<'_> {
                 |it| matches!(&it.body, Body::Chart { release: of, .. } if of.name == release.name),
             )
         };
-        let is_there =
-            |release: &&Release| addons.releases.contains(release) && !has_chart(release);
+        let is_there = |release: &&Release| {
+            let installed = addons.releases.get(*release);
+            installed.is_some_and(|it| *it != Installed::Gone) && !has_chart(release)
+        };
         let is_down = |it: &&DeploymentRef| !addons.is_available(it, now, costs, obstacles);
         AddonsSeen {
             objects: objects.map(seen).collect(),
@@ -196,7 +205,12 @@ impl AddonsApi<'_> {
 
     /// k3s applies a first-start manifest: a HelmChart of that name, as it was in the beginning. The labels that others have
     /// set stay.
-    pub fn apply_first_manifest(&mut self, addon: &AddonName, content: &str, now: Monotonic) {
+    pub fn apply_first_manifest(
+        &mut self,
+        addon: &AddonName,
+        content: Fingerprint,
+        now: Monotonic,
+    ) {
         let Ok(id) = ObjectId::new(ObjectKind::HelmChart, addon.as_str()) else {
             return;
         };
@@ -208,7 +222,7 @@ impl AddonsApi<'_> {
             },
             chart: name,
         };
-        self.write(&id, hash_of(&content), body, now).is_managed = true;
+        self.write(&id, content, body, now).is_managed = true;
     }
 
     /// An object is there, and holds this; nothing happens to one that held it before.
@@ -220,9 +234,7 @@ impl AddonsApi<'_> {
         now: Monotonic,
     ) -> &mut SimObject {
         if let Body::Chart { release, .. } = &body {
-            self.addons.leaving.remove(release);
-            self.addons.releases.insert(release.clone());
-            self.addons.left_behind.insert(release.clone());
+            (self.addons.releases).insert(release.clone(), Installed::There);
         }
         let uids = &mut *self.uids;
         let there = self.addons.objects.entry(id.clone()).or_insert_with(|| {
@@ -310,7 +322,7 @@ impl AddonsApi<'_> {
 
     /// The releases whose data, volumes and CRDs are there.
     pub fn left_behind(&self) -> impl Iterator<Item = &Release> {
-        self.addons.left_behind.iter()
+        self.addons.releases.keys()
     }
 }
 
@@ -318,7 +330,7 @@ impl Addons {
     /// What controllers have done by now.
     fn pass_time(&mut self, now: Monotonic, costs: &AddonCosts, obstacles: &Obstacles) {
         // The object goes before the release does.
-        let leaving = &mut self.leaving;
+        let releases = &mut self.releases;
         self.objects.retain(|_, object| {
             let Some(since) = object.deleting_since else {
                 return true;
@@ -331,18 +343,16 @@ impl Addons {
             }
             let goes = since.plus_ms(costs.uninstall_ms / 2) <= now;
             if goes {
-                leaving.insert(release.clone(), since.plus_ms(costs.uninstall_ms));
+                let until = since.plus_ms(costs.uninstall_ms);
+                releases.insert(release.clone(), Installed::Leaving(until));
             }
             !goes
         });
-        let releases = &mut self.releases;
-        leaving.retain(|release, until| {
-            let is_gone = *until <= now;
-            if is_gone {
-                releases.remove(release);
+        for (_, installed) in self.releases.iter_mut() {
+            if matches!(*installed, Installed::Leaving(until) if until <= now) {
+                *installed = Installed::Gone;
             }
-            !is_gone
-        });
+        }
     }
 
     fn is_available(
@@ -433,7 +443,11 @@ pub(crate) fn admit(
             content
         }
     };
-    Ok(hash_of(&(&object.labels, &object.annotations, content)))
+    Ok(fingerprint_of(&(
+        &object.labels,
+        &object.annotations,
+        content,
+    )))
 }
 
 fn body(object: &Object) -> Body {
@@ -457,7 +471,7 @@ fn body(object: &Object) -> Body {
     }
 }
 
-fn hash_of(value: &impl Hash) -> Fingerprint {
+pub(crate) fn fingerprint_of(value: &impl Hash) -> Fingerprint {
     let mut hash = DefaultHasher::new();
     value.hash(&mut hash);
     Fingerprint(hash.finish())

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use agent_core::pbx::lease::{Holder, Lease, ResourceVersion, Servers};
 use agent_core::pbx::task::{Account, AccountName, Uid};
 use agent_core::time::Monotonic;
+use litemap::LiteMap;
 use protocol::hash::Sha256Hex;
 use protocol::id::{NodeName, SnapshotName};
 use protocol::pbx::operation::Role;
@@ -36,9 +37,9 @@ pub struct SimCluster {
 /// What etcd holds; a snapshot is a copy of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Data {
-    nodes: BTreeMap<NodeName, Node>,
+    nodes: LiteMap<NodeName, Node>,
     /// Secrets by `namespace/name`, as the hash of what is in them.
-    secrets: BTreeMap<String, Sha256Hex>,
+    secrets: LiteMap<String, Sha256Hex>,
     accounts: BTreeMap<AccountName, ServiceAccount>,
     /// What runs on a node, made when somebody looks at it first.
     pods: BTreeMap<NodeName, Vec<Pod>>,

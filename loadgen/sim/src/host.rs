@@ -21,6 +21,7 @@ use agent_core::journal::{StepRecord, Work};
 use agent_core::machine::{
     Evidence, FieldPath, KeyHandle, LeaseFailure, LogLine, TaskFailure, Unopenable,
 };
+use agent_core::pbx::addon::seen::Fingerprint;
 use agent_core::pbx::boot::{Health, NodeFacts, Rollout};
 use agent_core::pbx::diagnostics::{self, Section};
 use agent_core::pbx::facts::Observation;
@@ -28,6 +29,7 @@ use agent_core::pbx::k3s::DropIn;
 use agent_core::pbx::lease::{LeaseCall, LeaseReply};
 use agent_core::pbx::task::{Bucket, Done, KeySlot, RestoreSource, Secrets, StopFor, Task};
 use agent_core::time::Monotonic;
+use litemap::LiteMap;
 use protocol::hash::Sha256Hex;
 use protocol::id::{
     AddonName, AgentVersion, EntryName, NodeName, OperationId, ServerId, SnapshotName,
@@ -166,11 +168,11 @@ pub struct SimHost {
     keys_made: u64,
     /// What was opened last: it is written again and again (SYNC-3), and opening is dearer than all else that a node does.
     opened: Vec<(Sealed, Arc<Secret>)>,
-    bootstrap: Option<Arc<EnrollAnswer>>,
+    bootstrap: Option<Bootstrap>,
     token_dropped: bool,
     k3s_configured: bool,
     /// k3s's drop-ins, each by its name (FILE-16).
-    drop_ins: BTreeMap<&'static str, String>,
+    drop_ins: LiteMap<&'static str, String>,
     restart_pending: bool,
     /// The add-ons whose first-start manifest k3s has let go of (FILE-11).
     let_go: BTreeSet<AddonName>,
@@ -192,6 +194,30 @@ pub struct SimHost {
     programs: Programs,
     last_effects: u32,
     drawn: u64,
+}
+
+/// Of `bootstrap.json` what a node looks at again (FILE-11): a thousand of them are a load generator's, each with its own.
+#[derive(Debug)]
+struct Bootstrap {
+    token: Sealed,
+    agent_token: Sealed,
+    secrets: Arc<BootstrapSecrets>,
+    /// The first-start manifests that are an add-on's.
+    manifests: Box<[(AddonName, Fingerprint)]>,
+}
+
+impl From<&EnrollAnswer> for Bootstrap {
+    fn from(answer: &EnrollAnswer) -> Self {
+        let manifests = answer.manifests.iter();
+        Self {
+            token: answer.k3s.token.clone(),
+            agent_token: answer.k3s.agent_token.clone(),
+            secrets: Arc::new(answer.secrets.clone()),
+            manifests: manifests
+                .filter_map(|it| Some((addon_of(it)?, addons::fingerprint_of(&it.content))))
+                .collect(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -240,7 +266,7 @@ impl SimHost {
             bootstrap: None,
             token_dropped: false,
             k3s_configured: false,
-            drop_ins: BTreeMap::new(),
+            drop_ins: LiteMap::new(),
             restart_pending: false,
             let_go: BTreeSet::new(),
             owes_manifests: false,
@@ -412,7 +438,7 @@ impl SimHost {
             Task::LookAtAddons(_) => 5 * costs.api_call_ms,
             Task::LetGoOfManifests(addons) => {
                 let mut held = addons.iter().filter(|it| !self.let_go.contains(*it));
-                let is_one_new = held.any(|addon| self.first_manifest(addon).is_some());
+                let is_one_new = held.any(|addon| self.has_first_manifest(addon));
                 costs.file_ms + u64::from(is_one_new) * costs.addons.manifests_pass_ms
             }
             // Each for trial, and each in earnest.
@@ -639,7 +665,7 @@ impl SimHost {
             Task::ReadServerId => Ok(Done::ServerId(self.server.id)),
             Task::StoreBootstrap(answer) => {
                 effects.next()?;
-                self.bootstrap = Some(Arc::clone(answer));
+                self.bootstrap = Some(Bootstrap::from(&**answer));
                 Ok(Done::Plain)
             }
             Task::DropToken => {
@@ -650,8 +676,8 @@ impl SimHost {
             Task::WriteK3sConfig => {
                 let bootstrap = self.bootstrap.as_ref().ok_or(NO_BOOTSTRAP)?;
                 for (name, token) in [
-                    ("token", &bootstrap.k3s.token),
-                    ("agent_token", &bootstrap.k3s.agent_token),
+                    ("token", &bootstrap.token),
+                    ("agent_token", &bootstrap.agent_token),
                 ] {
                     self.open_one(token)
                         .ok_or_else(|| format!("k3s.{name} in bootstrap.json does not open"))?;
@@ -700,8 +726,8 @@ impl SimHost {
                 false => Err(ApiDown.into()),
             },
             Task::WriteSecrets(Secrets::Bootstrap) => {
-                let bootstrap = Arc::clone(self.bootstrap.as_ref().ok_or(NO_BOOTSTRAP)?);
-                self.write_secrets(&bootstrap.secrets, effects)
+                let bootstrap = self.bootstrap.as_ref().ok_or(NO_BOOTSTRAP)?;
+                self.write_secrets(&Arc::clone(&bootstrap.secrets), effects)
             }
             Task::WriteSecrets(Secrets::Document(secrets)) => self.write_secrets(secrets, effects),
             Task::WriteDropIns(wanted) => {
@@ -720,7 +746,7 @@ impl SimHost {
             }
             Task::LetGoOfManifests(addons) => {
                 for addon in addons {
-                    if self.first_manifest(addon).is_some() && !self.let_go.contains(addon) {
+                    if self.has_first_manifest(addon) && !self.let_go.contains(addon) {
                         effects.next()?;
                         self.let_go.insert(addon.clone());
                     }
@@ -1028,7 +1054,7 @@ impl SimHost {
     fn is_token_of(&self, hash: Option<&str>) -> Result<(), String> {
         let Some(wanted) = hash else { return Ok(()) };
         let bootstrap = self.bootstrap.as_ref().ok_or(NO_BOOTSTRAP)?;
-        let token = self.open_one(&bootstrap.k3s.token);
+        let token = self.open_one(&bootstrap.token);
         let token = token.ok_or("k3s.token in bootstrap.json does not open")?;
         let hash = Sha256Hex::of(token.expose()).to_string();
         if hash.starts_with(wanted) && wanted.len() == 12 {
@@ -1064,10 +1090,10 @@ impl SimHost {
         ChaCha20Rng::from_seed(hash.finalize().into())
     }
 
-    /// The first-start manifest of an add-on: `pbx-<name>.yaml`.
-    fn first_manifest(&self, addon: &AddonName) -> Option<&FirstManifest> {
-        let mut manifests = self.bootstrap.as_ref()?.manifests.iter();
-        manifests.find(|manifest| addon_of(manifest).as_ref() == Some(addon))
+    /// Whether an add-on has a first-start manifest: `pbx-<name>.yaml`.
+    fn has_first_manifest(&self, addon: &AddonName) -> bool {
+        let mut manifests = self.bootstrap.iter().flat_map(|it| &it.manifests);
+        manifests.any(|(of, _)| of == addon)
     }
 
     fn restorable(&self, snapshot: &SnapshotName, source: &RestoreSource) -> Result<Data, String> {
@@ -1154,6 +1180,7 @@ impl SimHost {
             signing: public,
             sealing: sealing.public(),
         };
+        self.keys.reserve_exact(1);
         self.keys.push(Keys {
             handle,
             signing,
@@ -1193,9 +1220,8 @@ impl SimHost {
                 {
                     // At each start all that it has not let go of, whatever has become of them.
                     let first = bootstrap.manifests.iter();
-                    let first = first.filter_map(|it| Some((addon_of(it)?, it)));
-                    for (addon, manifest) in first.filter(|(it, _)| !self.let_go.contains(it)) {
-                        addons.apply_first_manifest(&addon, &manifest.content, now);
+                    for (addon, content) in first.filter(|(it, _)| !self.let_go.contains(it)) {
+                        addons.apply_first_manifest(addon, *content, now);
                     }
                 }
                 self.owes_manifests = false;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_core::pbx::boot::{BootId, Booted, Image};
 use agent_core::time::Monotonic;
+use litemap::LiteMap;
 use protocol::hash::Sha256Hex;
 use protocol::id::{EntryName, OperationId};
 use protocol::pbx::sync::BootReport;
@@ -16,7 +17,7 @@ const FIRST_IMAGE_BYTES: u64 = 512_000_000;
 /// The slots of a node, and the boot that it is in.
 #[derive(Debug)]
 pub(super) struct Slots {
-    entries: BTreeMap<EntryName, Slot>,
+    entries: LiteMap<EntryName, Slot>,
     default: EntryName,
     one_shot: Option<EntryName>,
     selected: EntryName,
@@ -53,7 +54,7 @@ impl Slots {
             k3s_version: k3s_version.to_owned(),
         };
         Self {
-            entries: BTreeMap::from([(boot.entry.clone(), slot)]),
+            entries: LiteMap::from_iter([(boot.entry.clone(), slot)]),
             default: boot.entry.clone(),
             one_shot: None,
             selected: boot.entry.clone(),
