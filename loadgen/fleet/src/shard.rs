@@ -624,20 +624,20 @@ pub struct Weighed {
 impl Ask<Shard> for Weigh {
     type Answer = Option<Weighed>;
 
-    /// From a copy, on a thread of its own, so that no agent waits while it is weighed.
+    /// From copies, one after the other, on a thread of its own, so that no agent waits while it is weighed.
     async fn done_by(self, shard: &mut Shard) -> Option<Weighed> {
         shard.files_peak = shard.files_peak.max(usage::open_files());
         let at = self.at;
-        let copies: Vec<Tally> = shard
-            .tallies
-            .iter()
-            .map(|tally| lock(tally).without_referees())
-            .collect();
+        let tallies = shard.tallies.clone();
         let weighing = tokio::task::spawn_blocking(move || {
             let mut last_syncs = LastSyncs::default();
-            for (ago, interval) in copies.iter().flat_map(|tally| tally.last_syncs(at)) {
-                last_syncs.see(ago, interval);
-            }
+            let copies = tallies.iter().map(|tally| {
+                let copy = lock(tally).without_referees();
+                for (ago, interval) in copy.last_syncs(at) {
+                    last_syncs.see(ago, interval);
+                }
+                copy
+            });
             let sum = Sum::of(copies, at);
             let mut fleet = sum.fleet;
             for (kind, end) in sum.operations.values() {
@@ -802,7 +802,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn of(tallies: Vec<Tally>, at: Micros) -> Self {
+    fn of(tallies: impl IntoIterator<Item = Tally>, at: Micros) -> Self {
         let mut sum = Self {
             recorded: Recorded::default(),
             fleet: Fleet::default(),

@@ -54,7 +54,8 @@ impl Slots {
             k3s_version: k3s_version.to_owned(),
         };
         Self {
-            entries: LiteMap::from_iter([(boot.entry.clone(), slot)]),
+            // One entry, so in order; a vector that is collected has room for four.
+            entries: LiteMap::from_sorted_store_unchecked(vec![(boot.entry.clone(), slot)]),
             default: boot.entry.clone(),
             one_shot: None,
             selected: boot.entry.clone(),
