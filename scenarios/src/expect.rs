@@ -197,8 +197,22 @@ impl Expectation {
             text: self.expected.text(),
             verdict,
             figure,
+            of: figure.and_then(|_| self.expected.whole(evidence)),
             bound,
             place: self.expected.place(evidence.window),
+        }
+    }
+
+    /// Judges it while the run goes on: what only the end can tell is `so_far`, whatever the figure is by now.
+    pub fn judge_so_far(&self, evidence: &Evidence<'_>) -> Judgement {
+        let judgement = self.judge(evidence);
+        match self.expected.is_open_until_the_end() {
+            true => Judgement {
+                verdict: Verdict::SoFar,
+                place: "so far".to_owned(),
+                ..judgement
+            },
+            false => judgement,
         }
     }
 
@@ -415,6 +429,33 @@ impl Expected {
                     (fleet.enrolled > 0).then_some(Quantity::Count(fleet.duplicate_identities));
                 (figure, Bound::AtMost(Quantity::Count(*at_most)))
             }
+        }
+    }
+
+    /// Of how many its figure is a part.
+    fn whole(&self, evidence: &Evidence<'_>) -> Option<u64> {
+        match self {
+            Expected::Enrolled { .. } => Some(evidence.fleet.agents),
+            Expected::Operations { kind, .. } => {
+                Some(evidence.fleet.operations[Kind::from(kind)].total())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether what has not come yet may still come: it is no failure before the end, nor does it hold before.
+    fn is_open_until_the_end(&self) -> bool {
+        match self {
+            Expected::Enrolled { .. } | Expected::Convergence { .. } => true,
+            Expected::Count { limit, .. } => !matches!(limit, Limit::AtMost(_)),
+            Expected::Operations { limit, .. } => !matches!(limit, Limit::AtMost(_)),
+            Expected::Latency { .. }
+            | Expected::Share { .. }
+            | Expected::Throughput { .. }
+            | Expected::Staleness { .. }
+            | Expected::SyncDeficit { .. }
+            | Expected::Peak { .. }
+            | Expected::DuplicateIdentities { .. } => false,
         }
     }
 
@@ -892,7 +933,7 @@ mod tests {
                 Expected::Enrolled {
                     limit: Exactly(Headcount::All),
                 },
-                "all agents are enrolled: 9 (at the end)",
+                "all agents are enrolled: 9 of 10 (at the end)",
             ),
             (
                 converged(18),
@@ -916,7 +957,7 @@ mod tests {
             (
                 saved(OperationEnd::Succeeded, Exactly(Headcount::Count(8))),
                 saved(OperationEnd::Succeeded, Exactly(Headcount::All)),
-                "all `snapshot.save` operations end as `succeeded`: 8 (at the end)",
+                "all `snapshot.save` operations end as `succeeded`: 8 of 9 (at the end)",
             ),
             (
                 Expected::Peak { at_most: 1.0 },
