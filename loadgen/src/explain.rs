@@ -217,7 +217,7 @@ fn ends(scenario: &Scenario) -> impl Iterator<Item = (Exit, String)> {
         (
             Exit::Held,
             format!(
-                "{} hold",
+                "what is expected holds: {}",
                 counted(scenario.expect.len() as u64, "expectation")
             ),
         ),

@@ -205,15 +205,14 @@ impl Expectation {
 
     /// Judges it while the run goes on: what only the end can tell is `so_far`, whatever the figure is by now.
     pub fn judge_so_far(&self, evidence: &Evidence<'_>) -> Judgement {
-        let judgement = self.judge(evidence);
-        match self.expected.is_open_until_the_end() {
-            true => Judgement {
-                verdict: Verdict::SoFar,
-                place: "so far".to_owned(),
-                ..judgement
-            },
-            false => judgement,
+        let mut judgement = self.judge(evidence);
+        if self.expected.is_open_until_the_end() {
+            judgement.verdict = Verdict::SoFar;
         }
+        if !self.expected.is_of_the_window() {
+            judgement.place = "so far".to_owned();
+        }
+        judgement
     }
 
     pub(crate) fn from_written(
@@ -551,19 +550,29 @@ impl Expected {
 
     /// Which part of the run the figure is of.
     fn place(&self, window: Window) -> String {
-        const WHOLE_RUN: &str = "whole run";
+        match self {
+            _ if self.is_of_the_window() => format!("{} to {}", window.from, window.until),
+            Expected::Enrolled { .. }
+            | Expected::Operations { .. }
+            | Expected::DuplicateIdentities { .. } => "at the end".to_owned(),
+            _ => "whole run".to_owned(),
+        }
+    }
+
+    /// Whether the warm-up is not in its figure.
+    fn is_of_the_window(&self) -> bool {
         match self {
             Expected::Latency { .. }
             | Expected::Share { .. }
             | Expected::Throughput { .. }
             | Expected::SyncDeficit { .. }
-            | Expected::Peak { .. } => format!("{} to {}", window.from, window.until),
-            Expected::Count { .. } | Expected::Convergence { .. } | Expected::Staleness { .. } => {
-                WHOLE_RUN.to_owned()
-            }
-            Expected::Enrolled { .. }
+            | Expected::Peak { .. } => true,
+            Expected::Count { .. }
+            | Expected::Convergence { .. }
+            | Expected::Staleness { .. }
+            | Expected::Enrolled { .. }
             | Expected::Operations { .. }
-            | Expected::DuplicateIdentities { .. } => "at the end".to_owned(),
+            | Expected::DuplicateIdentities { .. } => false,
         }
     }
 }

@@ -36,7 +36,7 @@ pub enum Host {
 
 /// What a referee needs.
 enum Need {
-    /// Something that a scenario has or has not.
+    /// Something that a scenario has or has not. At somebody else's portal agents may have enrolled before.
     Given(Part),
     /// What only the course of a run brings, if anything does.
     Course(&'static str),
@@ -46,6 +46,7 @@ enum Need {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     PbxAgents,
+    Enrollments,
     Document,
     Operations,
     Revocation,
@@ -55,6 +56,7 @@ impl Part {
     const fn text(self) -> &'static str {
         match self {
             Part::PbxAgents => "agents that speak `pbx`",
+            Part::Enrollments => "agents that enroll, or other steps that agents perform",
             Part::Document => "a document, whose secrets it looks for",
             Part::Operations => "an operation in the time line",
             Part::Revocation => "a revocation in the time line",
@@ -64,7 +66,8 @@ impl Part {
     fn is_in(self, scenario: &Scenario, host: Host) -> bool {
         let mut steps = scenario.timeline.iter().map(|entry| &entry.action);
         match (self, host) {
-            (Part::PbxAgents, _) => {
+            (Part::Enrollments, Host::Foreign) => false,
+            (Part::PbxAgents, _) | (Part::Enrollments, Host::Embedded) => {
                 let mut populations = scenario.populations.iter();
                 populations.any(|population| population.protocol == Protocol::Pbx)
             }
@@ -115,11 +118,11 @@ impl RefereeNumber {
 
     fn need(self) -> Need {
         match self.0 {
+            1 => Need::Given(Part::Enrollments),
             3 | 11 => Need::Given(Part::Operations),
             5 => Need::Given(Part::Revocation),
             6 | 12 => Need::Given(Part::PbxAgents),
             9 => Need::Given(Part::Document),
-            1 => Need::Course("steps that agents perform"),
             2 => Need::Course("a destructive step, as `cluster.restore` has"),
             4 => Need::Course("requests that are refused with 400"),
             7 => Need::Course("a document that agents apply"),

@@ -257,8 +257,8 @@ fn without_data_there_is_no_verdict() {
     assert_eq!(
         by_default.judge(&mut run(well)).line().as_deref(),
         Some(
-            "NO_DATA referee 12 had nothing to judge, and this scenario owes it by default: it needs agents that speak \
-             `pbx`, and time for it; or name the others: `referees = [6]`"
+            "NO_DATA referee 1 had nothing to judge, and this scenario owes it by default: it needs agents that enroll, or \
+             other steps that agents perform, and time for it; or name the others: `referees = [6, 12]` (and 1 more)"
         )
     );
 }
@@ -300,6 +300,9 @@ fn what_is_of_the_end_is_open_until_then() {
         enrolled.to_string(),
         "so_far  all agents are enrolled: 3 of 10 (so far)"
     );
+    // Nothing is at the end yet; what is judged after a warm-up says until when.
+    let place = |at: usize| scenario.expect[at].judge_so_far(&evidence).place;
+    assert_eq!([6, 7].map(place), ["so far", "10 s to 100 s"]);
     scenario.judge(&mut result);
     assert_eq!(result.expectations[0].verdict, Fail);
 }

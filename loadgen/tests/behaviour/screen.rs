@@ -584,7 +584,7 @@ fn a_finished_run_is_at_its_end_until_it_is_played() {
     pty.press("\u{1b}[C?");
     pty.shows("play and pause");
     // The first key takes the help away, the second has its meaning.
-    pty.press("66");
+    pty.press("66\u{1b}[5~");
     pty.shows("seed    7");
     pty.press("q");
     let (code, last) = running.end();

@@ -5,7 +5,7 @@ use record::timeline::{Became, Step};
 
 use super::Scene;
 use crate::look::Tone;
-use crate::text::{line, rule, wrapped};
+use crate::text::{fitting, line, rule, wrapped};
 
 /// From this width on a step's moments stand beside what it is.
 const WIDE: usize = 60;
@@ -26,11 +26,9 @@ pub(super) fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
             )
             .collect();
     }
-    let mut lines = vec![rule(
-        look,
-        width,
-        &format!("Time line: {}", standing(scene)),
-    )];
+    let heading = standing(scene).map(|standing| format!("Time line: {standing}"));
+    let heading = fitting(heading, usize::from(width).saturating_sub(4));
+    let mut lines = vec![rule(look, width, &heading)];
     let width = usize::from(width);
     if width >= WIDE {
         let names = format!(
@@ -58,20 +56,25 @@ pub(super) fn lines(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
     lines
 }
 
-/// How many steps are done, and when the next one is due.
-fn standing(scene: &Scene<'_>) -> String {
+/// How many steps are done, and when the next one is due; in more words and in fewer.
+fn standing(scene: &Scene<'_>) -> [String; 2] {
     let steps = &scene.now.timeline;
     if steps.iter().all(|step| step.became == Became::LeftOut) {
-        return "left out, it is for the embedded portal".to_owned();
+        return ["left out, it is for the embedded portal", "left out"].map(str::to_owned);
     }
     let is_done = |step: &&Step| step.done_until(scene.now.at).is_some();
     let done = steps.iter().filter(is_done).count();
-    let mut text = format!("{done} of {} done", steps.len());
-    if let (Some(next), None) = (steps.get(done), &scene.now.end) {
-        let wait = next.due.since(scene.now.at);
-        text.push_str(&format!(", the next in {wait}"));
+    let standing = format!("{done} of {} done", steps.len());
+    match (steps.get(done), &scene.now.end) {
+        (Some(next), None) => {
+            let wait = next.due.since(scene.now.at);
+            [
+                format!("{standing}, the next in {wait}"),
+                format!("{standing}, next {wait}"),
+            ]
+        }
+        _ => [standing.clone(), standing],
     }
-    text
 }
 
 /// A step's tone, when it was or will be done, and what it is.
