@@ -2,6 +2,7 @@
 
 use record::Exit;
 use record::judgement::grouped;
+use scenario::Host;
 
 use crate::cli::CheckOptions;
 use crate::read::{NoScenario, scenario};
@@ -17,6 +18,9 @@ pub(crate) fn check(options: CheckOptions) -> Result<Exit, Usage> {
                 let agents = counted(scenario.agents(), "agent");
                 let expected = counted(scenario.expect.len() as u64, "expectation");
                 answer(&format!("{file}: no mistake: {agents}, {expected}"));
+                for without_data in scenario.without_data(Host::Embedded) {
+                    answer(&format!("{file}: NO_DATA ahead: {without_data}"));
+                }
             }
             Ok(Exit::Held)
         }

@@ -7,7 +7,7 @@ use fleet::forecast::Forecast;
 use fleet::preflight::{Fit, Need, Split, fit, offer};
 use record::judgement::{Quantity, grouped};
 use record::{Exit, Micros};
-use scenario::Scenario;
+use scenario::{Host, RefereeNumber, Referees, Scenario};
 use serde_json::{Value, json};
 
 use crate::check::counted;
@@ -58,8 +58,12 @@ fn in_json(scenario: &Scenario, forecast: &Forecast, fit: &Fit) -> Value {
             .collect::<Vec<_>>(),
         "expectations": expected(scenario),
         "referees": referees(scenario)
-            .map(|(number, name)| json!({ "number": number, "name": name }))
+            .map(|(referee, name)| json!({ "number": referee.get(), "name": name }))
             .collect::<Vec<_>>(),
+        "referees_not_owed": not_owed(scenario)
+            .map(|(referee, name)| json!({ "number": referee.get(), "name": name, "needs": referee.needs() }))
+            .collect::<Vec<_>>(),
+        "no_data_ahead": scenario.without_data(Host::Embedded),
         "ends": ends(scenario)
             .map(|(exit, why)| json!({ "exit_code": exit.code(), "when": why }))
             .collect::<Vec<_>>(),
@@ -86,11 +90,22 @@ fn in_words(scenario: &Scenario, forecast: &Forecast, fit: &Fit) -> Vec<String> 
     });
     part("Time line", timeline.collect());
     part("Expected", expected(scenario));
-    let referees = referees(scenario).map(|(number, name)| format!("{number:<2} {name}"));
+    let referees = referees(scenario).map(|(referee, name)| format!("{:<2} {name}", referee.get()));
     part(
         "Referees that must have had something to judge",
         referees.collect(),
     );
+    if scenario.referees == Referees::Default {
+        let not_owed = not_owed(scenario).map(|(referee, name)| {
+            let (number, needs) = (referee.get(), referee.needs());
+            format!("{number:<2} {name}: needs {needs}")
+        });
+        part(
+            "Referees that watch, but need not judge: this scenario is not sure to give them anything",
+            not_owed.collect(),
+        );
+    }
+    part("NO_DATA ahead", scenario.without_data(Host::Embedded));
     let ends = ends(scenario).map(|(exit, why)| format!("{:<3} {why}", exit.code()));
     part("Exit code", ends.collect());
     lines
@@ -154,11 +169,22 @@ fn expected(scenario: &Scenario) -> Vec<String> {
     texts.collect()
 }
 
-/// Those that the scenario owes.
-fn referees(scenario: &Scenario) -> impl Iterator<Item = (u8, &'static str)> {
-    let owed = |number: u8| scenario.referees.iter().any(|owed| owed.get() == number);
-    let names = fleet::forecast::REFEREES.iter().copied();
-    names.filter(move |(number, _)| owed(*number))
+/// The referees that a run owes.
+fn referees(scenario: &Scenario) -> impl Iterator<Item = (RefereeNumber, &'static str)> {
+    let owed = scenario.owed(Host::Embedded);
+    named().filter(move |(referee, _)| owed.contains(referee))
+}
+
+/// The others.
+fn not_owed(scenario: &Scenario) -> impl Iterator<Item = (RefereeNumber, &'static str)> {
+    let owed = scenario.owed(Host::Embedded);
+    named().filter(move |(referee, _)| !owed.contains(referee))
+}
+
+/// Every referee, and what it watches over.
+fn named() -> impl Iterator<Item = (RefereeNumber, &'static str)> {
+    let names = fleet::forecast::REFEREES.iter();
+    names.filter_map(|(number, name)| Some((RefereeNumber::new(*number)?, *name)))
 }
 
 /// What ends it with which code, in the order in which they count.
@@ -191,7 +217,7 @@ fn ends(scenario: &Scenario) -> impl Iterator<Item = (Exit, String)> {
         (
             Exit::Held,
             format!(
-                "{} hold",
+                "what is expected holds: {}",
                 counted(scenario.expect.len() as u64, "expectation")
             ),
         ),

@@ -13,6 +13,7 @@ use agent_drive::files::{Outlives, replace, set_aside, unfinished};
 use fleet::run::{ForeignPortal, Interrupt, NotStarted, Options, Run, Sharding, prepare};
 use fleet::usage::room_for_threads;
 use fleet::worker::Program;
+use record::timeline::{Became, Step};
 use record::{Decision, Exit, Findings, Micros, RunResult, decide, progress_line};
 use scenario::Scenario;
 use tokio::runtime::{Builder, Runtime};
@@ -248,6 +249,7 @@ async fn look_on(run: &Run, interrupts: &mut Interrupts) {
     let mut snapshots = run.snapshots();
     let interrupt = run.interrupt();
     let mut next_line = LINE_EVERY;
+    let mut steps_told = 0;
     loop {
         tokio::select! {
             biased;
@@ -260,12 +262,24 @@ async fn look_on(run: &Run, interrupts: &mut Interrupts) {
                     return;
                 }
                 let snapshot = snapshots.borrow_and_update();
+                tell_steps(&snapshot.timeline, &mut steps_told);
                 if snapshot.at >= next_line {
                     told::progress(&progress_line(&snapshot));
                     next_line = next_line + LINE_EVERY;
                 }
             }
         }
+    }
+}
+
+/// Tells the steps of the time line that were done since the last time. They are done one after the other.
+fn tell_steps(timeline: &[Step], told: &mut usize) {
+    for step in &timeline[*told..] {
+        let Became::Done(done) = &step.became else {
+            break;
+        };
+        tell(&format!("time line, {}: {}: {done}", step.due, step.what));
+        *told += 1;
     }
 }
 

@@ -15,7 +15,7 @@ use fleet::run::{Interrupt, Run, Wanted};
 use record::{RunResult, Snapshot, replay};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use top::{Key, Look, Replay, Screen, Terminal, Wish};
+use top::{Look, Replay, Screen, Terminal, Wish};
 
 use crate::cli::{ScreenChoice, ScreenOptions, TerminalOptions};
 use crate::run::end;
@@ -144,8 +144,8 @@ impl Drop for Released {
 
 /// What a screen is fed from.
 trait Source {
-    /// Does what a key asks for beyond the screen.
-    fn press(&mut self, key: Key, wish: Option<Wish>);
+    /// Does what a key asks for beyond the screen, and tells there what came of it.
+    fn press(&mut self, wish: Wish, screen: &mut Screen);
 
     /// Gives the screen what is new.
     fn look(&mut self, screen: &mut Screen) -> News;
@@ -178,8 +178,9 @@ fn watch(mut terminal: Terminal, mut screen: Screen, mut source: impl Source) ->
         };
         for key in terminal.keys(wait)? {
             is_news = true;
-            let wish = screen.press(key);
-            source.press(key, wish);
+            if let Some(wish) = screen.press(key) {
+                source.press(wish, &mut screen);
+            }
         }
         match source.look(&mut screen) {
             News::Nothing => {}
@@ -201,16 +202,16 @@ struct Live {
 }
 
 impl Source for Live {
-    fn press(&mut self, _: Key, wish: Option<Wish>) {
+    fn press(&mut self, wish: Wish, screen: &mut Screen) {
         match wish {
-            Some(Wish::Quit) => end(&self.interrupt, Interrupt::Gently),
-            Some(Wish::QuitAtOnce) => end(&self.interrupt, Interrupt::AtOnce),
-            Some(Wish::SnapshotNow) => self.keep_snapshot(),
-            Some(Wish::PauseArrivals) => {
-                self.wanted
-                    .send_modify(|wanted| wanted.paused = !wanted.paused);
+            Wish::Quit => end(&self.interrupt, Interrupt::Gently),
+            Wish::QuitAtOnce => end(&self.interrupt, Interrupt::AtOnce),
+            Wish::SnapshotNow => screen.tells(&self.keep_snapshot()),
+            Wish::HoldArrivals => {
+                self.wanted.send_modify(|wanted| wanted.held = !wanted.held);
             }
-            None => {}
+            // Nothing is replayed yet.
+            Wish::Replay(_) => {}
         }
     }
 
@@ -244,17 +245,26 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Puts the last snapshot beside the result.
-    fn keep_snapshot(&self) {
+    /// Puts the last snapshot beside the result; says so, the shorter the better.
+    fn keep_snapshot(&self) -> String {
         let snapshot = self.snapshots.borrow().clone();
         let seconds = snapshot.at.as_seconds().floor();
-        let file = self.out.join(format!("snapshot-{seconds}s.json"));
+        let name = format!("snapshot-{seconds}s.json");
+        let file = self.out.join(&name);
         let text = snapshot.to_text() + "\n";
-        let kept = replace(&file, 0o666, text.as_bytes(), Outlives::ProgramEnd);
-        tell(&match kept {
-            Ok(()) => format!("snapshot: {}", file.display()),
-            Err(error) => format!("{}: the snapshot was not written: {error}", file.display()),
-        });
+        match replace(&file, 0o666, text.as_bytes(), Outlives::ProgramEnd) {
+            Ok(()) => {
+                tell(&format!("snapshot: {}", file.display()));
+                format!("{name} is in {}", self.out.display())
+            }
+            Err(error) => {
+                tell(&format!(
+                    "{}: the snapshot was not written: {error}",
+                    file.display()
+                ));
+                format!("no snapshot: {error}: {}", file.display())
+            }
+        }
     }
 
     /// Panics where a test wants it.
@@ -276,12 +286,12 @@ struct Over {
 }
 
 impl Source for Over {
-    fn press(&mut self, key: Key, wish: Option<Wish>) {
+    fn press(&mut self, wish: Wish, _: &mut Screen) {
         match wish {
-            Some(Wish::Quit | Wish::QuitAtOnce) => self.stop.store(true, Ordering::Relaxed),
+            Wish::Quit | Wish::QuitAtOnce => self.stop.store(true, Ordering::Relaxed),
             // Every second of it is in a file already, and nobody arrives any more.
-            Some(Wish::SnapshotNow | Wish::PauseArrivals) => {}
-            None => self.replay.press(key),
+            Wish::SnapshotNow | Wish::HoldArrivals => {}
+            Wish::Replay(key) => self.replay.press(key),
         }
     }
 

@@ -197,9 +197,22 @@ impl Expectation {
             text: self.expected.text(),
             verdict,
             figure,
+            of: figure.and_then(|_| self.expected.whole(evidence)),
             bound,
             place: self.expected.place(evidence.window),
         }
+    }
+
+    /// Judges it while the run goes on: what only the end can tell is `so_far`, whatever the figure is by now.
+    pub fn judge_so_far(&self, evidence: &Evidence<'_>) -> Judgement {
+        let mut judgement = self.judge(evidence);
+        if self.expected.is_open_until_the_end() {
+            judgement.verdict = Verdict::SoFar;
+        }
+        if !self.expected.is_of_the_window() {
+            judgement.place = "so far".to_owned();
+        }
+        judgement
     }
 
     pub(crate) fn from_written(
@@ -418,6 +431,33 @@ impl Expected {
         }
     }
 
+    /// Of how many its figure is a part.
+    fn whole(&self, evidence: &Evidence<'_>) -> Option<u64> {
+        match self {
+            Expected::Enrolled { .. } => Some(evidence.fleet.agents),
+            Expected::Operations { kind, .. } => {
+                Some(evidence.fleet.operations[Kind::from(kind)].total())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether what has not come yet may still come: it is no failure before the end, nor does it hold before.
+    fn is_open_until_the_end(&self) -> bool {
+        match self {
+            Expected::Enrolled { .. } | Expected::Convergence { .. } => true,
+            Expected::Count { limit, .. } => !matches!(limit, Limit::AtMost(_)),
+            Expected::Operations { limit, .. } => !matches!(limit, Limit::AtMost(_)),
+            Expected::Latency { .. }
+            | Expected::Share { .. }
+            | Expected::Throughput { .. }
+            | Expected::Staleness { .. }
+            | Expected::SyncDeficit { .. }
+            | Expected::Peak { .. }
+            | Expected::DuplicateIdentities { .. } => false,
+        }
+    }
+
     /// As a person would say it.
     pub fn text(&self) -> String {
         match self {
@@ -510,19 +550,29 @@ impl Expected {
 
     /// Which part of the run the figure is of.
     fn place(&self, window: Window) -> String {
-        const WHOLE_RUN: &str = "whole run";
+        match self {
+            _ if self.is_of_the_window() => format!("{} to {}", window.from, window.until),
+            Expected::Enrolled { .. }
+            | Expected::Operations { .. }
+            | Expected::DuplicateIdentities { .. } => "at the end".to_owned(),
+            _ => "whole run".to_owned(),
+        }
+    }
+
+    /// Whether the warm-up is not in its figure.
+    fn is_of_the_window(&self) -> bool {
         match self {
             Expected::Latency { .. }
             | Expected::Share { .. }
             | Expected::Throughput { .. }
             | Expected::SyncDeficit { .. }
-            | Expected::Peak { .. } => format!("{} to {}", window.from, window.until),
-            Expected::Count { .. } | Expected::Convergence { .. } | Expected::Staleness { .. } => {
-                WHOLE_RUN.to_owned()
-            }
-            Expected::Enrolled { .. }
+            | Expected::Peak { .. } => true,
+            Expected::Count { .. }
+            | Expected::Convergence { .. }
+            | Expected::Staleness { .. }
+            | Expected::Enrolled { .. }
             | Expected::Operations { .. }
-            | Expected::DuplicateIdentities { .. } => "at the end".to_owned(),
+            | Expected::DuplicateIdentities { .. } => false,
         }
     }
 }
@@ -892,7 +942,7 @@ mod tests {
                 Expected::Enrolled {
                     limit: Exactly(Headcount::All),
                 },
-                "all agents are enrolled: 9 (at the end)",
+                "all agents are enrolled: 9 of 10 (at the end)",
             ),
             (
                 converged(18),
@@ -916,7 +966,7 @@ mod tests {
             (
                 saved(OperationEnd::Succeeded, Exactly(Headcount::Count(8))),
                 saved(OperationEnd::Succeeded, Exactly(Headcount::All)),
-                "all `snapshot.save` operations end as `succeeded`: 8 (at the end)",
+                "all `snapshot.save` operations end as `succeeded`: 8 of 9 (at the end)",
             ),
             (
                 Expected::Peak { at_most: 1.0 },

@@ -9,6 +9,7 @@ use record::result::RunResult;
 use record::verdict::{Decision, Findings, Verdict, decide};
 
 use crate::expect::Evidence;
+use crate::referees::{Host, Referees};
 use crate::scenario::Scenario;
 
 impl Scenario {
@@ -35,7 +36,7 @@ impl Scenario {
             match judgement.verdict {
                 Verdict::Pass => findings.held += 1,
                 Verdict::NoData if expectation.allow_empty => {}
-                Verdict::NoData => findings.no_data.push(told.to_owned()),
+                Verdict::NoData | Verdict::SoFar => findings.no_data.push(told.to_owned()),
                 Verdict::Fail | Verdict::Overloaded | Verdict::Aborted => {
                     findings.not_held.push(told.to_owned());
                 }
@@ -43,6 +44,11 @@ impl Scenario {
         }
         let decision = decide(&findings);
         result.expectations = judgements;
+        let owed = self.owed(host_of(result));
+        for report in &mut result.referees {
+            let owed = owed.iter().any(|referee| referee.get() == report.number);
+            report.owed = owed;
+        }
         result.decided(&decision);
         decision
     }
@@ -104,16 +110,29 @@ impl Scenario {
                 .find(|report| report.number == number);
             report.is_some_and(|report| report.judged > 0)
         };
-        self.referees
-            .iter()
+        let why = match self.referees {
+            Referees::Named(_) => "`referees` names it",
+            Referees::Default => "this scenario owes it by default",
+        };
+        self.owed(host_of(result))
+            .into_iter()
             .filter(|referee| !judged(referee.get()))
             .map(|referee| {
                 format!(
-                    "referee {} had nothing to judge and is owed; `referees = [..]` in the scenario says which are",
-                    referee.get()
+                    "referee {} had nothing to judge, and {why}: {}",
+                    referee.get(),
+                    self.remedy(referee)
                 )
             })
             .collect()
+    }
+}
+
+/// Whose portal the run was at.
+fn host_of(result: &RunResult) -> Host {
+    match result.run.portal {
+        None => Host::Embedded,
+        Some(_) => Host::Foreign,
     }
 }
 

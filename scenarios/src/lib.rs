@@ -15,6 +15,7 @@
 //! | [`portal`] | the embedded portal and its documents |
 //! | [`timeline`] | what happens when |
 //! | [`expect`] | what is expected, and judging it |
+//! | [`referees`] | which referees a run owes, and what they need |
 //! | [`judge`] | the verdict on a whole run |
 //! | [`share`] | a part of a whole, and whom it takes |
 //! | [`shipped`] | the scenarios that come with the program |
@@ -26,6 +27,7 @@ pub mod mistake;
 pub mod node;
 pub mod population;
 pub mod portal;
+pub mod referees;
 pub mod scenario;
 pub mod share;
 pub mod shipped;
@@ -37,6 +39,7 @@ pub use mistake::{Mistake, Mistakes};
 pub use node::{Cost, NodeModel, Spread};
 pub use population::{Arrival, Population, Stage};
 pub use portal::{DocumentSpec, PortalSpec, Profile};
-pub use scenario::{GeneratorLimits, Overrides, RefereeNumber, Scenario, schema};
+pub use referees::{Host, RefereeNumber, Referees};
+pub use scenario::{GeneratorLimits, Overrides, Scenario, schema};
 pub use share::Share;
 pub use timeline::{Action, OperationSpec, ReleaseSpec, ServerOf, TimelineEntry};

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use record::micros::{Micros, Window};
-use record::result::Protocol;
 
 use crate::expect::Expectation;
 use crate::form::leaf::{Count, LONGEST, Positive, Span, duration_text, read_duration};
@@ -15,6 +14,7 @@ use crate::form::{At, Reader, Slot, Written, syntax};
 use crate::mistake::{Found, Mistakes, Origin, Suggestion};
 use crate::population::{AGENTS_MAX, Population, check_arrival, shared_out};
 use crate::portal::PortalSpec;
+use crate::referees::{RefereeNumber, Referees};
 use crate::share::Share;
 use crate::timeline::TimelineEntry;
 use crate::written;
@@ -43,7 +43,7 @@ pub struct Scenario {
     /// What is expected; at least one thing.
     pub expect: Vec<Expectation>,
     /// The referees that it owes.
-    pub referees: BTreeSet<RefereeNumber>,
+    pub referees: Referees,
     /// What the generator itself must keep.
     pub generator: GeneratorLimits,
     /// Its text without the secrets in it: what may be kept in a result. Reads as the same scenario but for them.
@@ -51,10 +51,6 @@ pub struct Scenario {
     /// What the command line set otherwise.
     pub overrides: Overrides,
 }
-
-/// The number of a referee, 1 to 13.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RefereeNumber(u8);
 
 /// What the generator itself must keep, or the run is overloaded and nothing is judged.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,18 +70,6 @@ pub struct Overrides {
     pub duration: Option<String>,
     /// `--seed`.
     pub seed: Option<u64>,
-}
-
-impl RefereeNumber {
-    /// A referee's number; none for a number that no referee has.
-    pub fn new(number: u8) -> Option<Self> {
-        (1..=13).contains(&number).then_some(RefereeNumber(number))
-    }
-
-    /// The number.
-    pub const fn get(self) -> u8 {
-        self.0
-    }
 }
 
 impl Default for GeneratorLimits {
@@ -216,13 +200,13 @@ impl Scenario {
         };
         let expect = expectations(written.expect, reader);
         let referees = match written.referees.optional() {
-            Some(None) => Some(default_referees(populations.iter().flatten())),
-            Some(Some(numbers)) => Some(
+            Some(None) => Some(Referees::Default),
+            Some(Some(numbers)) => Some(Referees::Named(
                 numbers
                     .into_iter()
                     .filter_map(|at| RefereeNumber::new(u8::try_from(at.value.get()).ok()?))
                     .collect(),
-            ),
+            )),
             None => None,
         };
         let generator = match written.generator.optional() {
@@ -429,19 +413,6 @@ fn expectations(
         }
     }
     expectations
-}
-
-/// What every run of these populations owes: 6, 9, 12 with agents of the portal protocol, 9 with those of the other.
-fn default_referees<'a>(
-    populations: impl Iterator<Item = &'a Population>,
-) -> BTreeSet<RefereeNumber> {
-    populations
-        .flat_map(|population| match population.protocol {
-            Protocol::Pbx => [6, 9, 12].as_slice(),
-            Protocol::CheckIn => &[9],
-        })
-        .map(|number| RefereeNumber(*number))
-        .collect()
 }
 
 fn generator(written: written::Generator) -> Option<GeneratorLimits> {

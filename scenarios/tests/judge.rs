@@ -17,7 +17,7 @@ use record::recorder::Recorder;
 use record::result::{IndexRange, PopulationPart, Protocol, RefereeReport, RunInfo, RunResult};
 use record::samples::Sample;
 use record::verdict::Verdict;
-use scenario::Scenario;
+use scenario::{Evidence, Scenario};
 
 const TEXT: &str = r#"
 name = "small"
@@ -159,7 +159,7 @@ fn an_expectation_that_does_not_hold_fails_the_run() {
     check(
         &mut result,
         1,
-        "FAIL all agents are enrolled: 9 (at the end)",
+        "FAIL all agents are enrolled: 9 of 10 (at the end)",
     );
 
     let mut result = run(|second| match second {
@@ -247,9 +247,64 @@ fn without_data_there_is_no_verdict() {
         check(
             &mut result,
             5,
-            "NO_DATA referee 6 had nothing to judge and is owed; `referees = [..]` in the scenario says which are",
+            "NO_DATA referee 6 had nothing to judge, and `referees` names it: it needs agents that speak `pbx`; or leave it \
+             out: `referees = []`",
         );
     }
+    // One that nobody has named says so.
+    let by_default = TEXT.replacen("referees = [6]\n", "", 1);
+    let by_default = Scenario::parse("small.toml", &by_default).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(
+        by_default.judge(&mut run(well)).line().as_deref(),
+        Some(
+            "NO_DATA referee 1 had nothing to judge, and this scenario owes it by default: it needs agents that enroll, or \
+             other steps that agents perform, and time for it; or name the others: `referees = [6, 12]` (and 1 more)"
+        )
+    );
+}
+
+// What only the end can tell is neither failed nor held before: more may come. What would be too much stays so.
+#[test]
+fn what_is_of_the_end_is_open_until_then() {
+    let expected = r#"
+        enrolled = { exactly = "all" }
+        convergence = { share = 1.0, within = "30s" }
+        count = { endpoint = "sync", outcome = "ok", at_least = 1000 }
+        operations = { kind = "snapshot.save", state = "succeeded", exactly = "all" }
+        count = { endpoint = "sync", outcome = "ok", at_most = 5 }
+        operations = { kind = "snapshot.save", state = "failed", at_most = 0 }
+        duplicate_identities = { at_most = 0 }
+        share = { endpoint = "sync", outcome = "ok", at_least = 0.99 }
+    "#;
+    let (head, _) = TEXT.split_once("[[expect]]").unwrap_or_else(|| panic!());
+    let expected = expected.trim().lines().map(str::trim);
+    let text: String = expected.fold(head.to_owned(), |text, one| {
+        format!("{text}[[expect]]\n{one}\n")
+    });
+    let scenario = Scenario::parse("small.toml", &text).unwrap_or_else(|e| panic!("{e}"));
+    let mut result = run(well);
+    result.fleet.enrolled = 3;
+    let evidence = Evidence::from(&result);
+    let so_far: Vec<Verdict> = scenario
+        .expect
+        .iter()
+        .map(|expected| expected.judge_so_far(&evidence).verdict)
+        .collect();
+    use Verdict::{Fail, NoData, Pass, SoFar};
+    assert_eq!(
+        so_far,
+        [SoFar, SoFar, SoFar, SoFar, Fail, NoData, Pass, Pass]
+    );
+    let enrolled = scenario.expect[0].judge_so_far(&evidence);
+    assert_eq!(
+        enrolled.to_string(),
+        "so_far  all agents are enrolled: 3 of 10 (so far)"
+    );
+    // Nothing is at the end yet; what is judged after a warm-up says until when.
+    let place = |at: usize| scenario.expect[at].judge_so_far(&evidence).place;
+    assert_eq!([6, 7].map(place), ["so far", "10 s to 100 s"]);
+    scenario.judge(&mut result);
+    assert_eq!(result.expectations[0].verdict, Fail);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use protocol::pbx::sync::DesiredState;
 use protocol::seal::Sealed;
 use record::micros::Micros;
 use scenario::shipped::{find, shipped};
-use scenario::{Action, Arrival, Overrides, Profile, Scenario, schema};
+use scenario::{Action, Arrival, Host, Overrides, Profile, RefereeNumber, Scenario, schema};
 use serde_json::{Map, Value};
 
 fn parse(text: &str) -> Scenario {
@@ -43,8 +43,7 @@ fn what_is_left_out_has_its_default() {
     );
     assert_eq!(scenario.window().from, Micros::ZERO);
     assert_eq!(scenario.window().until, Micros::from_seconds(90));
-    let owed: Vec<u8> = scenario.referees.iter().map(|r| r.get()).collect();
-    assert_eq!(owed, [6, 9, 12]);
+    assert_eq!(owed(&scenario, Host::Embedded), [1, 6, 12]);
     assert_eq!(scenario.portal.profile, Profile::Strict);
     assert_eq!(
         (scenario.portal.document, scenario.timeline),
@@ -54,6 +53,62 @@ fn what_is_left_out_has_its_default() {
     assert_eq!((nodes.tempo, nodes.servers_per_cluster), (1.0, 1));
     assert_eq!(nodes.arrival, Arrival::AllAtOnce);
     assert!(!scenario.expect[0].allow_empty);
+}
+
+fn owed(scenario: &Scenario, host: Host) -> Vec<u8> {
+    let owed = scenario.owed(host);
+    owed.into_iter().map(RefereeNumber::get).collect()
+}
+
+// Nobody who has named no referee ends without data for want of a document, an operation or a revocation.
+#[test]
+fn by_default_those_referees_are_owed_that_are_given_something() {
+    let text = find("steady").unwrap().text;
+    let named: String = text
+        .lines()
+        .filter(|line| !line.starts_with("referees"))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let (before, rest) = named.split_once("[portal.document]").unwrap();
+    let (_, behind) = rest.split_once("[[timeline]]").unwrap();
+    let (_, expected) = behind.split_once("[[expect]]").unwrap();
+    let plain = format!("{before}[[expect]]{expected}");
+    let documented = named.replace("[[timeline]]", "[[ignored]]");
+    let documented = documented.split("[[ignored]]").next().unwrap().to_owned()
+        + &format!("[[expect]]{expected}");
+    let revoking = plain.clone() + "[[timeline]]\nat = \"9s\"\ndo.revoke = { share = 0.1 }\n";
+    let rows = [
+        (&named, Host::Embedded, &[1, 3, 6, 9, 11, 12][..]),
+        (&documented, Host::Embedded, &[1, 6, 9, 12]),
+        (&plain, Host::Embedded, &[1, 6, 12]),
+        (&revoking, Host::Embedded, &[1, 5, 6, 12]),
+        // Document and time line are for the embedded portal.
+        (&named, Host::Foreign, &[6, 12]),
+    ];
+    for (text, host, expected) in rows {
+        assert_eq!(owed(&parse(text), host), expected, "{host:?} {text}");
+    }
+    // One that is named is owed wherever it is, and it is known before what it will lack.
+    let named = format!("referees = [1, 9, 12]\n{plain}");
+    assert_eq!(owed(&parse(&named), Host::Foreign), [1, 9, 12]);
+    assert_eq!(
+        parse(&named).without_data(Host::Embedded),
+        [
+            "referee 9 will have nothing to judge, and `referees` names it: it needs a document, whose secrets it looks for; \
+             or leave it out: `referees = [1, 12]`"
+        ]
+    );
+    for shipped in shipped() {
+        assert_eq!(parse(shipped.text).without_data(Host::Embedded), [""; 0]);
+    }
+}
+
+// `--agents` changes how many there are, and nobody may be told two numbers.
+#[test]
+fn no_shipped_scenario_says_a_number_of_agents_in_words() {
+    for shipped in shipped() {
+        let about = parse(shipped.text).about;
+        assert!(!about.contains(|c: char| c.is_ascii_digit()), "{about}");
+    }
 }
 
 #[test]

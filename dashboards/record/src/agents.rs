@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use protocol::endpoint::Endpoint;
 
-use crate::label::Label as _;
+use crate::label::{Label as _, labels};
 use crate::micros::Micros;
 use crate::outcome::Outcome;
 use crate::series::Gauge;
@@ -18,8 +18,8 @@ pub const EVENTS_KEPT: usize = 500;
 /// What is to be shown of the agents.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AgentsAsked {
-    /// Only those that have this in their node's or cluster's name, or in the name of their state; all where it is empty.
-    /// Capitals are as good as small letters.
+    /// Only those that have this in their node's or cluster's name, in the name of their state, or in why they are idle;
+    /// all where it is empty. Capitals are as good as small letters.
     pub filter: String,
     /// How many of those to leave out before the first that is shown.
     pub skip: u64,
@@ -38,9 +38,29 @@ pub struct AgentName {
     pub node: String,
 }
 
+labels! {
+    /// Why an agent is idle.
+    pub enum IdleWhy as "reason to be idle" {
+        /// Its identity is revoked.
+        Revoked = "revoked",
+        /// Its token was refused too often.
+        TokenRefused = "token_refused",
+        /// Its enrollment was refused too often.
+        EnrollmentRefused = "enrollment_refused",
+        /// Its node has booted another image than its release's.
+        ImageMismatch = "image_mismatch",
+        /// Who it was cannot be read any more.
+        IdentityLost = "identity_lost",
+        /// It has neither an identity nor a token.
+        NoToken = "no_token",
+    }
+}
+
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct AgentsShown {
+    /// The filter that this answers.
+    pub filter: String,
     /// How many the filter lets through.
     pub matching: u64,
     /// How many of those come before the first that is here.
@@ -58,6 +78,9 @@ pub struct AgentRow {
     pub name: AgentName,
     /// What it is.
     pub state: Gauge,
+    /// Why it is idle; none where it is not.
+    #[serde(default)]
+    pub idle: Option<IdleWhy>,
     /// Whether it has an operation that runs.
     pub operating: bool,
     /// How long ago it synced; none if it never has.
@@ -90,13 +113,16 @@ pub struct AgentEvent {
 
 impl AgentsAsked {
     /// Whether an agent is let through by the filter.
-    pub fn lets_through(&self, name: &AgentName, state: Gauge) -> bool {
+    pub fn lets_through(&self, name: &AgentName, state: Gauge, idle: Option<IdleWhy>) -> bool {
         let wanted = self.filter.to_lowercase();
-        let words = [&name.node, &name.cluster, state.label()];
-        wanted.is_empty()
-            || words
-                .iter()
-                .any(|word| word.to_lowercase().contains(&wanted))
+        let why = idle.map_or("", IdleWhy::label);
+        let words = [&name.node, &name.cluster, state.label(), why];
+        // A name is typed as it is read: `backing off` for `backing_off`.
+        let has = |word: &&str| {
+            let word = word.to_lowercase();
+            word.contains(&wanted) || word.replace('_', " ").contains(&wanted)
+        };
+        wanted.is_empty() || words.iter().any(has)
     }
 
     /// What is left to ask for where another part of the fleet has shown this.
@@ -149,6 +175,7 @@ mod tests {
             ("CLU_nodes", Gauge::Healthy, true),
             ("backing", Gauge::BackingOff, true),
             ("backing", Gauge::Healthy, false),
+            ("backing off", Gauge::BackingOff, true),
             ("nodes-8", Gauge::Healthy, false),
         ];
         for (filter, state, expected) in rows {
@@ -157,10 +184,19 @@ mod tests {
                 ..AgentsAsked::default()
             };
             assert_eq!(
-                asked.lets_through(&name("nodes-7"), state),
+                asked.lets_through(&name("nodes-7"), state, None),
                 expected,
                 "{filter}"
             );
+        }
+        for (filter, expected) in [("revoked", true), ("idle", true), ("token", false)] {
+            let asked = AgentsAsked {
+                filter: filter.to_owned(),
+                ..AgentsAsked::default()
+            };
+            let why = Some(IdleWhy::Revoked);
+            let is_let = asked.lets_through(&name("nodes-7"), Gauge::Idle, why);
+            assert_eq!(is_let, expected, "{filter}");
         }
     }
 
@@ -175,12 +211,14 @@ mod tests {
                 .skip(skipped as usize)
                 .take(asked.rows as usize);
             AgentsShown {
+                filter: String::new(),
                 matching: agents.len() as u64,
                 skipped,
                 rows: rows
                     .map(|name| AgentRow {
                         name: name.clone(),
                         state: Gauge::Healthy,
+                        idle: None,
                         operating: false,
                         synced_ago: None,
                         generation: 0,

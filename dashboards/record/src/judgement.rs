@@ -15,10 +15,13 @@ use crate::verdict::Verdict;
 pub struct Judgement {
     /// The expectation as a person would say it.
     pub text: String,
-    /// `pass`, `fail` or `no_data`.
+    /// `pass`, `fail` or `no_data`; while a run goes on, `so_far` where its end alone will tell.
     pub verdict: Verdict,
     /// What came; none without data.
     pub figure: Option<Quantity>,
+    /// Of how many, where the figure is a part of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<u64>,
     /// What was expected of it.
     pub bound: Bound,
     /// Which part of the run the figure is of.
@@ -109,15 +112,26 @@ impl fmt::Display for Bound {
     }
 }
 
+impl Judgement {
+    /// What came, as a person would say it: `12.4 ms`, `9 of 10`; none without data.
+    pub fn came(&self) -> Option<String> {
+        let figure = self.figure.as_ref()?;
+        Some(match self.of {
+            Some(whole) => format!("{figure} of {}", grouped(whole)),
+            None => figure.to_string(),
+        })
+    }
+}
+
 impl fmt::Display for Judgement {
     /// One line: `pass  99 % of sync answers … within 250 ms: 12.4 ms (sync, ok, 25 s to 120 s)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<7} {}: ", self.verdict, self.text)?;
-        match &self.figure {
-            Some(figure) => write!(f, "{figure}")?,
-            None => f.write_str("no data")?,
-        }
-        write!(f, " ({})", self.place)
+        let came = self.came().unwrap_or_else(|| "no data".to_owned());
+        write!(
+            f,
+            "{:<7} {}: {came} ({})",
+            self.verdict, self.text, self.place
+        )
     }
 }
 
@@ -216,6 +230,7 @@ mod tests {
             text: "1,000 agents enrolled".to_owned(),
             verdict: Verdict::Fail,
             figure: Some(Quantity::Count(999)),
+            of: None,
             bound: Bound::Exactly(Quantity::Count(1_000)),
             place: "whole run".to_owned(),
         };
@@ -228,6 +243,16 @@ mod tests {
         assert_eq!(
             judgement.to_string(),
             "fail    1,000 agents enrolled: 999 (whole run)"
+        );
+        let of_whole = Judgement {
+            of: Some(1_234),
+            ..judgement
+        };
+        let text = serde_json::to_string(&of_whole).unwrap();
+        assert_eq!(serde_json::from_str::<Judgement>(&text).unwrap(), of_whole);
+        assert_eq!(
+            of_whole.to_string(),
+            "fail    1,000 agents enrolled: 999 of 1,234 (whole run)"
         );
     }
 }

@@ -21,6 +21,7 @@
 //! | [`result`] | the result file |
 //! | [`judgement`] | one expectation, judged |
 //! | [`verdict`] | one word and one exit code for it all |
+//! | [`timeline`] | what was to happen when, and what came of it |
 //! | [`agents`] | single agents, for a live screen that asks |
 //! | [`snapshot`] | what a live screen or a progress line shows |
 //! | [`replay`] | a finished run as the snapshots of its seconds |
@@ -46,6 +47,7 @@ pub mod samples;
 mod second;
 pub mod series;
 pub mod snapshot;
+pub mod timeline;
 pub mod verdict;
 
 /// The endpoints, for whoever knows this crate alone.

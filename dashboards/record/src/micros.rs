@@ -107,7 +107,9 @@ impl fmt::Display for Micros {
         let us = self.0;
         let seconds = (us.saturating_add(500_000)) / 1_000_000;
         let text = match us {
-            0..1_000 => format!("{us} µs"),
+            // Nothing is nothing in any unit, and a start is at no microsecond.
+            0 => "0 s".to_owned(),
+            1..1_000 => format!("{us} µs"),
             // Rounding to three digits must not print `1000 ms`.
             1_000..999_500 => three_digits(us as f64 / 1e3, "ms"),
             999_500..119_500_000 => three_digits(us as f64 / 1e6, "s"),
@@ -146,7 +148,8 @@ mod tests {
     #[test]
     fn a_duration_reads_as_a_person_would_say_it() {
         let rows = [
-            (0, "0 µs"),
+            (0, "0 s"),
+            (1, "1 µs"),
             (999, "999 µs"),
             (1_000, "1 ms"),
             (1_234, "1.23 ms"),

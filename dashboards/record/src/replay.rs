@@ -4,6 +4,8 @@
 //! what the generator took by the second are nowhere. Latencies are as coarse as [`latencies`](crate::latencies), and
 //! where the series is told in buckets of several seconds, so is the run.
 
+use std::sync::Arc;
+
 use protocol::endpoint::Endpoint;
 
 use crate::account::Account;
@@ -11,7 +13,8 @@ use crate::label::{ByLabel, Label as _};
 use crate::micros::Micros;
 use crate::result::RunResult;
 use crate::series::{BUCKETS_MAX, Gauge, Series};
-use crate::snapshot::{End, Rate, Snapshot};
+use crate::snapshot::{Arrivals, End, Rate, Snapshot};
+use crate::timeline::Step;
 
 /// The seconds of a run, or its buckets where they are wider; the last one is the run at its end. Of a result that does
 /// not say when requests ended, the end alone.
@@ -19,6 +22,7 @@ pub fn snapshots(result: &RunResult) -> Vec<Snapshot> {
     let series = &result.series;
     let until = result.run.window.until;
     let agents = result.fleet.agents;
+    let timeline: Arc<[Step]> = result.timeline.clone().into();
     let mut account = Account::default();
     let mut gauges = ByLabel::default();
     let mut snapshots = Vec::new();
@@ -40,6 +44,8 @@ pub fn snapshots(result: &RunResult) -> Vec<Snapshot> {
             account: account.clone(),
             last_second: rates(series, bucket, begins, ends),
             lateness: series.latencies().lateness(begins),
+            timeline: Arc::clone(&timeline),
+            arrivals: arrivals(&gauges),
             ..Snapshot::default()
         });
         if ends == until {
@@ -53,6 +59,7 @@ pub fn snapshots(result: &RunResult) -> Vec<Snapshot> {
         last.at = until;
         last.account = result.account.clone();
         last.gauges[Gauge::Enrolled] = result.fleet.enrolled;
+        last.judged_at = Some(until);
         last.judgements.clone_from(&result.expectations);
         last.end = Some(End {
             verdict: result.verdict,
@@ -60,6 +67,14 @@ pub fn snapshots(result: &RunResult) -> Vec<Snapshot> {
         });
     }
     snapshots
+}
+
+/// Whether anybody was still to come; that they were held back by hand is in no second of a result.
+fn arrivals(gauges: &ByLabel<Gauge, u64>) -> Arrivals {
+    match gauges[Gauge::Waiting] {
+        0 => Arrivals::Over,
+        _ => Arrivals::GoOn,
+    }
 }
 
 /// What gauges were in a bucket; none without a reading in it. How many readings it has follows from the states: in each
@@ -109,6 +124,7 @@ mod tests {
     use crate::recorder::Recorder;
     use crate::result::tests::part;
     use crate::samples::Sample;
+    use crate::timeline::{Became, Done};
     use crate::verdict::Verdict;
 
     /// A run of so many seconds of ten agents: each second ten syncs, of which one is reset.
@@ -175,6 +191,30 @@ mod tests {
     }
 
     #[test]
+    fn a_step_of_the_time_line_is_done_from_its_moment_on() {
+        let mut run = run_of(30);
+        let done = Done::new(Micros::from_ms(10_300), 5, []);
+        run.timeline = vec![Step {
+            due: Micros::from_seconds(10),
+            what: "it happens".to_owned(),
+            became: Became::Done(done.clone()),
+        }];
+        let text = run.to_text();
+        let run = RunResult::read(text.as_bytes()).unwrap();
+        let seconds = snapshots(&run);
+        for (second, expected) in [(9, None), (10, Some(&done)), (29, Some(&done))] {
+            let second = &seconds[second];
+            let seen = second.timeline[0].done_until(second.at);
+            assert_eq!(seen, expected, "{:?}", second.at);
+        }
+        // One from before steps were kept has none.
+        let mut file: serde_json::Value = serde_json::from_str(&text).unwrap();
+        file.as_object_mut().unwrap().remove("timeline");
+        let old = RunResult::read(file.to_string().as_bytes()).unwrap();
+        assert!(snapshots(&old)[0].timeline.is_empty());
+    }
+
+    #[test]
     fn the_end_is_as_it_was_judged() {
         let mut run = run_of(30);
         run.verdict = Verdict::Fail;
@@ -183,6 +223,7 @@ mod tests {
         assert_eq!(last.at, last.duration);
         assert_eq!(last.account, run.account);
         assert_eq!(last.judgements, run.expectations);
+        assert_eq!(last.judged_at, Some(last.at));
         assert_eq!(last.gauges[Gauge::Enrolled], 9);
         assert_eq!(last.end.unwrap().verdict, Verdict::Fail);
     }

@@ -25,6 +25,7 @@ use crate::micros::Window;
 use crate::recorder::Recorded;
 use crate::samples::Samples;
 use crate::series::Series;
+use crate::timeline::{self, Step};
 use crate::verdict::{Decision, Exit, Verdict};
 
 /// The version of the file's shape. A higher one is another shape; a new member is not.
@@ -68,6 +69,9 @@ pub struct RunResult {
     pub samples: Samples,
     /// The run by the second.
     pub series: Series,
+    /// What was to happen when, and what came of it, in the order of time.
+    #[serde(default)]
+    pub timeline: Vec<Step>,
     /// What a reader should know and no figure says.
     pub notes: BTreeSet<String>,
 }
@@ -249,6 +253,7 @@ impl RunResult {
             generator: Generator::default(),
             samples: Samples::default(),
             series: Series::default(),
+            timeline: Vec::new(),
             notes: BTreeSet::new(),
         }
     }
@@ -299,6 +304,7 @@ impl RunResult {
         self.generator.add(&other.generator);
         self.samples.add(&other.samples);
         self.series.add(&other.series);
+        timeline::add(&mut self.timeline, other.timeline);
         self.notes.extend(other.notes);
         match (&mut self.portal, other.portal) {
             (Some(mine), Some(theirs)) => mine.add(&theirs),
@@ -574,6 +580,7 @@ pub(crate) mod tests {
             text: "all enrolled".to_owned(),
             verdict: Verdict::Pass,
             figure: None,
+            of: None,
             bound: Bound::Exactly(Quantity::Count(1)),
             place: "whole run".to_owned(),
         }];

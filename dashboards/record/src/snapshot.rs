@@ -4,6 +4,7 @@
 //! is judged comes from the samples.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,7 @@ use crate::micros::Micros;
 use crate::outcome::Outcome;
 use crate::second::Second;
 use crate::series::Gauge;
+use crate::timeline::Step;
 use crate::verdict::Verdict;
 
 /// The run at one second.
@@ -37,21 +39,40 @@ pub struct Snapshot {
     pub last_second: ByLabel<Endpoint, Rate>,
     /// How late the generator was in the last second; none if it had nothing to do.
     pub lateness: Option<Percentiles>,
-    /// How long ago agents synced last, looked at every few seconds; none while nobody has.
+    /// When it was last judged and agents' last syncs were looked at, which is done every few seconds; none before.
+    #[serde(default)]
+    pub judged_at: Option<Micros>,
+    /// How long ago agents had synced last by then; none while nobody had.
     pub last_sync: Option<LastSync>,
     /// What the generator takes of its machine; none where nobody knows it any more.
     pub generator: Option<GeneratorNow>,
-    /// What is expected, as it stands so far.
+    /// What is expected, as it stood by then.
     pub judgements: Vec<Judgement>,
-    /// Whether arrivals stand still.
+    /// What was to happen when. A step counts as done from the moment on at which it was.
     #[serde(default)]
-    pub paused: bool,
+    pub timeline: Arc<[Step]>,
+    /// Whether agents still arrive.
+    #[serde(default)]
+    pub arrivals: Arrivals,
     /// Single agents, where they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agents_shown: Option<AgentsShown>,
     /// How it ended; none while it goes on.
     #[serde(default)]
     pub end: Option<End>,
+}
+
+/// Whether agents still arrive. Those that have go on in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrivals {
+    /// Some are still to arrive.
+    #[default]
+    GoOn,
+    /// Some are still to arrive, and are held back by hand.
+    Held,
+    /// Everybody has arrived.
+    Over,
 }
 
 /// How a run ended.
@@ -215,7 +236,7 @@ impl LastSyncs {
 const COLUMNS_MAX: usize = 120;
 
 /// The run at this second in one plain line of at most 120 columns, without control characters:
-/// `30s/120s 1,000/1,000 enrolled | 33/s p50 1.2 ms p99 4.1 ms | ok 1,930, replayed 2 | late p99 1.1 ms | 3 of 9 hold`.
+/// `30s/120s 1,000/1,000 enrolled | ok 1,930 | 3 of 9 hold | 33/s done | sync p50 1.2 ms p99 4.1 ms | late p99 1.1 ms`.
 pub fn progress_line(snapshot: &Snapshot) -> String {
     let mut line = format!(
         "{:.0}s/{:.0}s {}/{} enrolled",
@@ -234,12 +255,14 @@ pub fn progress_line(snapshot: &Snapshot) -> String {
             let _ = write!(line, ", {} {word}", grouped(snapshot.gauges[gauge]));
         }
     }
-    let mut parts = vec![line, rates(snapshot), outcomes(snapshot)];
-    if let Some(late) = snapshot.lateness {
-        parts.push(format!("late p99 {}", late.p99));
-    }
+    let mut parts = vec![line, outcomes(snapshot)];
     if !snapshot.judgements.is_empty() {
         parts.push(standing(&snapshot.judgements));
+    }
+    parts.push(done(snapshot));
+    parts.extend(sync_times(snapshot));
+    if let Some(late) = snapshot.lateness {
+        parts.push(format!("late p99 {}", late.p99));
     }
     fitted(parts)
 }
@@ -251,17 +274,18 @@ pub fn successes<'a>(rates: impl Iterator<Item = &'a Rate>) -> Option<u64> {
         .reduce(u64::saturating_add)
 }
 
-/// What was done in the last second, and how long syncs took.
-fn rates(snapshot: &Snapshot) -> String {
-    let rates = snapshot.last_second.values();
-    let mut text = match successes(rates) {
-        Some(successes) => format!("{}/s", grouped(successes)),
-        None => "-/s".to_owned(),
-    };
-    if let Some(sync) = snapshot.last_second[Endpoint::Sync].response {
-        let _ = write!(text, " sync p50 {} p99 {}", sync.p50, sync.p99);
+/// What was done in the last second, at all endpoints.
+fn done(snapshot: &Snapshot) -> String {
+    match successes(snapshot.last_second.values()) {
+        Some(successes) => format!("{}/s done", grouped(successes)),
+        None => "-/s done".to_owned(),
     }
-    text
+}
+
+/// How long the syncs of the last second took.
+fn sync_times(snapshot: &Snapshot) -> Option<String> {
+    let sync = snapshot.last_second[Endpoint::Sync].response?;
+    Some(format!("sync p50 {} p99 {}", sync.p50, sync.p99))
 }
 
 /// Successes so far and what else came, the most frequent first.
@@ -285,12 +309,17 @@ fn outcomes(snapshot: &Snapshot) -> String {
     text
 }
 
-fn standing(judgements: &[Judgement]) -> String {
-    let hold = judgements
-        .iter()
-        .filter(|judgement| judgement.verdict == Verdict::Pass)
-        .count();
-    format!("{hold} of {} hold", judgements.len())
+/// How many expectations hold, and what the others are: `3 of 5 hold, 1 FAIL, 1 SO FAR`.
+pub fn standing(judgements: &[Judgement]) -> String {
+    let count = |verdict: Verdict| judgements.iter().filter(|j| j.verdict == verdict).count();
+    let mut text = format!("{} of {} hold", count(Verdict::Pass), judgements.len());
+    for verdict in [Verdict::Fail, Verdict::NoData, Verdict::SoFar] {
+        if count(verdict) > 0 {
+            let word = verdict.capitals().replace('_', " ");
+            let _ = write!(text, ", {} {word}", count(verdict));
+        }
+    }
+    text
 }
 
 /// The parts with bars between them; the last ones are left out where the line would get too long.
@@ -334,6 +363,7 @@ mod tests {
             text: String::new(),
             verdict,
             figure: None,
+            of: None,
             bound: Bound::AtMost(Quantity::Count(0)),
             place: String::new(),
         }
@@ -372,19 +402,20 @@ mod tests {
     fn a_progress_line_says_how_it_stands() {
         assert_eq!(
             progress_line(&snapshot()),
-            "30s/120s 998/1,000 enrolled, 2 backing off | 33/s sync p50 3.97 ms p99 3.97 ms | ok 1,930, replayed 3, reset 2, \
-             other 1"
+            "30s/120s 998/1,000 enrolled, 2 backing off | ok 1,930, replayed 3, reset 2, other 1 | 1 of 2 hold, 1 NO DATA | 33/s done"
         );
         assert_eq!(
             progress_line(&Snapshot::default()),
-            "0s/0s 0/0 enrolled | -/s | ok 0"
+            "0s/0s 0/0 enrolled | ok 0 | -/s done"
         );
         let short = Snapshot {
             account: Account::default(),
             ..snapshot()
         };
         assert!(
-            progress_line(&short).ends_with("| ok 0 | late p99 991 µs | 1 of 2 hold"),
+            progress_line(&short).ends_with(
+                "| ok 0 | 1 of 2 hold, 1 NO DATA | 33/s done | sync p50 3.97 ms p99 3.97 ms"
+            ),
             "{}",
             progress_line(&short)
         );

@@ -17,6 +17,8 @@ labels! {
         Overloaded = "overloaded",
         /// The run did not come about, or was ended from outside.
         Aborted = "aborted",
+        /// The run goes on, and only its end will tell: neither held nor failed.
+        SoFar = "so_far",
     }
 }
 
@@ -79,6 +81,7 @@ impl Verdict {
             Verdict::NoData => "NO_DATA",
             Verdict::Overloaded => "OVERLOADED",
             Verdict::Aborted => "ABORTED",
+            Verdict::SoFar => "SO_FAR",
         }
     }
 }

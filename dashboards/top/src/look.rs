@@ -2,6 +2,8 @@
 //!
 //! A colour never says anything alone: whatever has one has a word as well.
 
+use std::borrow::Cow;
+
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
 
@@ -48,6 +50,22 @@ impl Look {
         }
     }
 
+    /// What stands where a text was cut.
+    pub(crate) const fn cut_mark(self) -> &'static str {
+        match self.ascii {
+            true => "...",
+            false => "…",
+        }
+    }
+
+    /// A text as this look shows it, where that is of another width: what is laid out is what is drawn.
+    pub(crate) fn text(self, text: &str) -> Cow<'_, str> {
+        match self.ascii && text.contains('…') {
+            true => Cow::Owned(text.replace('…', "...")),
+            false => Cow::Borrowed(text),
+        }
+    }
+
     /// Makes what is drawn one that every terminal can show, if this look is so.
     pub(crate) fn finish(self, buffer: &mut Buffer) {
         if !self.ascii {
@@ -77,7 +95,6 @@ fn plain(symbol: &str) -> char {
         "▇" => '%',
         "█" => '#',
         "µ" => 'u',
-        "…" => '.',
         "→" => '>',
         _ => '?',
     }

@@ -132,11 +132,6 @@ impl Past {
         self.0.iter().map(figure).collect()
     }
 
-    /// A figure of the last second that had one.
-    pub fn last<T>(&self, figure: impl Fn(&Point) -> Option<T>) -> Option<T> {
-        self.0.iter().rev().find_map(figure)
-    }
-
     /// The time from the first point to the last one.
     pub fn length(&self) -> Micros {
         match (self.0.front(), self.0.back()) {
@@ -161,6 +156,5 @@ mod tests {
         let offered = past.curve(|point| Some(point.offered));
         assert_eq!(offered.len(), POINTS_KEPT);
         assert_eq!((offered[0], offered[599]), (Some(100), Some(699)));
-        assert_eq!(past.last(|point| point.lateness), None);
     }
 }

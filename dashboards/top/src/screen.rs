@@ -5,16 +5,20 @@ use std::collections::VecDeque;
 use ratatui::Frame;
 use record::Snapshot;
 use record::agents::AgentsAsked;
+use record::snapshot::Arrivals;
 
 use crate::key::Key;
 use crate::look::Look;
 use crate::past::Past;
+use crate::text::Scroll;
 use crate::views::{self, Keys, Looking, View};
 
 /// How many lines of the log are kept.
 pub const LINES_KEPT: usize = 1_000;
-/// How far a page of the log goes.
+/// How far a page goes.
 const PAGE: usize = 10;
+/// How many seconds of a run the bottom line says what a key did, unless another key comes before.
+const SAID_SECONDS: u8 = 5;
 
 /// What whoever sits before the screen wants of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +29,10 @@ pub enum Wish {
     QuitAtOnce,
     /// This moment's snapshot is kept in a file.
     SnapshotNow,
-    /// Arrivals stand still, or go on again.
-    PauseArrivals,
+    /// Arrivals are held, or go on again.
+    HoldArrivals,
+    /// A run that is over is moved by a key that means nothing to the screen.
+    Replay(Key),
 }
 
 /// The screen.
@@ -35,12 +41,15 @@ pub struct Screen {
     look: Look,
     keys: &'static Keys,
     view: View,
-    help: bool,
+    /// How far the help is scrolled; none while it is not there.
+    help: Option<Scroll>,
     /// What stands before the time: `ENDING`, `PAUSED`.
     word: String,
+    /// What stands in place of the keys, and for how many seconds more.
+    said: Option<(String, u8)>,
     looking: Looking,
-    /// Lines of the log below the last one that is shown.
-    scrolled: usize,
+    /// How far each view is scrolled.
+    scrolls: [Scroll; View::ALL.len()],
     log: VecDeque<String>,
     seen: Seen,
     /// What is shown instead, while the figures are frozen. The log goes on: it says what keys did.
@@ -70,10 +79,11 @@ impl Screen {
             look,
             keys,
             view: View::Overview,
-            help: false,
+            help: None,
             word: String::new(),
+            said: None,
             looking: Looking::default(),
-            scrolled: 0,
+            scrolls: Default::default(),
             log: VecDeque::new(),
             seen: Seen::default(),
             frozen: None,
@@ -83,7 +93,14 @@ impl Screen {
     /// Takes in the run's next second.
     pub fn see(&mut self, snapshot: Snapshot) {
         self.seen.past.see(&snapshot);
+        if let Some(shown) = &snapshot.agents_shown {
+            self.looking.see(shown);
+        }
         self.seen.now = snapshot;
+        self.said = self.said.take().and_then(|(said, seconds)| {
+            let left = seconds.checked_sub(1)?;
+            Some((said, left))
+        });
     }
 
     /// Takes in a line of the log; of what would move a cursor or colour something, only the text.
@@ -109,6 +126,11 @@ impl Screen {
         word.clone_into(&mut self.word);
     }
 
+    /// Says in the bottom line what came of a key, whatever view is seen.
+    pub fn tells(&mut self, text: &str) {
+        self.said = Some((visible(text), SAID_SECONDS));
+    }
+
     /// What the fleet is asked for while its agents are seen one by one; none in another view.
     pub fn asks(&self) -> Option<AgentsAsked> {
         (self.view == View::Agents).then(|| self.looking.asks())
@@ -116,55 +138,69 @@ impl Screen {
 
     /// Takes in a key.
     pub fn press(&mut self, key: Key) -> Option<Wish> {
+        self.said = None;
+        if let Some(help) = self.help.take() {
+            // What lies below it has no keys.
+            if scrolls(&help, key) {
+                self.help = Some(help);
+            }
+            return None;
+        }
         // What is typed is text, whatever its letters mean elsewhere.
         if self.view == View::Agents && self.looking.is_typing() && self.look_for(key) {
             return None;
         }
-        // The first key after the help takes it away, and does what it does.
-        let helped = std::mem::take(&mut self.help);
+        let is_over = self.keys.is_of_replay();
         match key {
             Key::Char('q') => return Some(Wish::Quit),
             Key::Char('Q') => return Some(Wish::QuitAtOnce),
-            Key::Char('s') => return Some(Wish::SnapshotNow),
-            Key::Char('p') => return Some(Wish::PauseArrivals),
-            Key::Char('?') => self.help = !helped,
+            Key::Char('s') if !is_over => return Some(Wish::SnapshotNow),
+            Key::Char('p') if !is_over => return self.holds_arrivals(),
+            Key::Char('?') => self.help = Some(Scroll::default()),
             Key::Char('f') => {
                 self.frozen = match self.frozen {
                     Some(_) => None,
                     None => Some(Box::new(self.seen.clone())),
                 };
             }
+            Key::Char(' ' | '+' | '=' | '-') | Key::Left | Key::Right | Key::Home | Key::End
+                if is_over =>
+            {
+                return Some(Wish::Replay(key));
+            }
             key if self.view == View::Agents && self.look_for(key) => {}
             Key::Char(digit) => self.view = View::of_key(digit).unwrap_or(self.view),
             Key::Tab => self.view = self.view.next(1),
             Key::BackTab => self.view = self.view.next(View::ALL.len() - 1),
-            Key::Up => self.scroll(1, true),
-            Key::Down => self.scroll(1, false),
-            Key::PageUp => self.scroll(PAGE, true),
-            Key::PageDown => self.scroll(PAGE, false),
-            Key::Left
-            | Key::Right
-            | Key::Home
-            | Key::End
-            | Key::Enter
-            | Key::Backspace
-            | Key::Escape => {}
+            // The newest line of a log is at its bottom, where it begins to be read.
+            key if self.view == View::Log => {
+                scrolls(self.scroll(), upside_down(key));
+            }
+            key => {
+                scrolls(self.scroll(), key);
+            }
         }
         None
     }
 
-    fn look_for(&mut self, key: Key) -> bool {
-        self.looking.press(key, self.seen.now.agents_shown.as_ref())
+    /// Holds arrivals or lets them go on, where somebody is still to arrive.
+    fn holds_arrivals(&mut self) -> Option<Wish> {
+        match self.seen.now.arrivals {
+            Arrivals::GoOn | Arrivals::Held => Some(Wish::HoldArrivals),
+            Arrivals::Over => {
+                self.tells("everybody has arrived: there are no arrivals to hold");
+                None
+            }
+        }
     }
 
-    fn scroll(&mut self, lines: usize, up: bool) {
-        if self.view == View::Log {
-            let most = self.log.len().saturating_sub(1);
-            self.scrolled = match up {
-                true => self.scrolled.saturating_add(lines).min(most),
-                false => self.scrolled.saturating_sub(lines),
-            };
-        }
+    fn look_for(&mut self, key: Key) -> bool {
+        let shown = self.frozen.as_deref().unwrap_or(&self.seen);
+        self.looking.press(key, shown.now.agents_shown.as_ref())
+    }
+
+    fn scroll(&self) -> &Scroll {
+        &self.scrolls[self.view as usize]
     }
 
     /// Draws it, whatever the size.
@@ -185,15 +221,43 @@ impl Screen {
             look: self.look,
             keys: self.keys,
             view: self.view,
-            help: self.help,
+            help: self.help.as_ref(),
             frozen: self.frozen.is_some(),
             word: &self.word,
+            said: self.said.as_ref().map(|(said, _)| said.as_str()),
             looking: &self.looking,
-            scrolled: self.scrolled,
+            scroll: self.scroll(),
             now: &shown.now,
             past: &shown.past,
             log: &self.log,
         }
+    }
+}
+
+/// Scrolls, if that is what the key is for.
+fn scrolls(scroll: &Scroll, key: Key) -> bool {
+    match key {
+        Key::Up => scroll.back(1),
+        Key::Down => scroll.further(1),
+        Key::PageUp => scroll.back(PAGE),
+        Key::PageDown => scroll.further(PAGE),
+        Key::Home => scroll.back(usize::MAX),
+        Key::End => scroll.further(usize::MAX),
+        _ => return false,
+    }
+    true
+}
+
+/// The key for what is scrolled from its bottom.
+const fn upside_down(key: Key) -> Key {
+    match key {
+        Key::Up => Key::Down,
+        Key::Down => Key::Up,
+        Key::PageUp => Key::PageDown,
+        Key::PageDown => Key::PageUp,
+        Key::Home => Key::End,
+        Key::End => Key::Home,
+        key => key,
     }
 }
 

@@ -11,11 +11,14 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 use ratatui::style::Color;
-use record::agents::{AgentEvent, AgentLog, AgentName, AgentRow, AgentsAsked, AgentsShown};
+use record::agents::{
+    AgentEvent, AgentLog, AgentName, AgentRow, AgentsAsked, AgentsShown, IdleWhy,
+};
 use record::judgement::Bound;
 use record::label::Label as _;
 use record::series::Gauge;
-use record::snapshot::{GeneratorNow, LastSync, Percentiles, Rate};
+use record::snapshot::{Arrivals, GeneratorNow, LastSync, Percentiles, Rate};
+use record::timeline::{Became, Done, Step};
 use record::{Endpoint, Judgement, Micros, Outcome, Quantity, Snapshot, Verdict};
 use top::{Key, Look, Screen, Wish};
 
@@ -37,9 +40,41 @@ fn judgement(text: &str, verdict: Verdict, figure: Option<Quantity>) -> Judgemen
         text: text.to_owned(),
         verdict,
         figure,
+        of: None,
         bound: Bound::AtMost(Quantity::Count(0)),
         place: "whole run".to_owned(),
     }
+}
+
+/// A step that went well, one that was refused in part, and one that is to come.
+fn timeline() -> Vec<Step> {
+    let step = |due, what: &str, done| Step {
+        due: Micros::from_seconds(due),
+        what: what.to_owned(),
+        became: match done {
+            Some(done) => Became::Done(done),
+            None => Became::ToCome,
+        },
+    };
+    let moment = |ms| Micros::from_ms(ms);
+    let why = "cluster_busy: an operation runs".to_owned();
+    vec![
+        step(
+            25,
+            "operation `snapshot.save` for 100 % of the clusters",
+            Some(Done::new(moment(25_040), 1_000, [])),
+        ),
+        step(
+            45,
+            "operation `cluster.restore` for 10 % of the clusters, run by the first server",
+            Some(Done::new(moment(45_100), 100, vec![why; 3])),
+        ),
+        step(
+            75,
+            "the portal ends and starts again with what it knew",
+            None,
+        ),
+    ]
 }
 
 /// A second of a run of a thousand agents that come up over twenty seconds, and whose portal has a bad time from the 30th
@@ -52,6 +87,12 @@ fn second(second: u64) -> Snapshot {
         duration: Micros::from_seconds(120),
         agents: 1_000,
         lateness: percentiles(90, 400 + second, 1_100 + second * 7),
+        judged_at: (second >= 5).then(|| Micros::from_seconds(second - second % 5)),
+        timeline: timeline().into(),
+        arrivals: match started {
+            1_000 => Arrivals::Over,
+            _ => Arrivals::GoOn,
+        },
         last_sync: Some(LastSync {
             behind: if bad { 120 } else { 0 },
             ago: percentiles(3_100_000, 5_800_000, 6_000_000).unwrap(),
@@ -150,11 +191,14 @@ fn second(second: u64) -> Snapshot {
         }
     }
     snapshot.judgements = vec![
-        judgement(
-            "all agents are enrolled",
-            Verdict::Pass,
-            Some(Quantity::Count(started)),
-        ),
+        Judgement {
+            of: Some(1_000),
+            ..judgement(
+                "all agents are enrolled",
+                Verdict::SoFar,
+                Some(Quantity::Count(started)),
+            )
+        },
         judgement(
             "99 % of sync answers come within 250 ms",
             Verdict::Pass,
@@ -169,6 +213,11 @@ fn second(second: u64) -> Snapshot {
             "all operations snapshot.save succeed",
             Verdict::NoData,
             None,
+        ),
+        judgement(
+            "the busiest second is at most 3 times the mean one",
+            Verdict::Pass,
+            Some(Quantity::Ratio(2.32)),
         ),
         judgement("no identity twice", Verdict::Pass, Some(Quantity::Count(0))),
     ];
@@ -244,8 +293,10 @@ fn agents(asked: &AgentsAsked) -> AgentsShown {
             cluster: format!("clu_nodes-{index}"),
             node: format!("nodes-{index}"),
         },
+        idle: (index % 10 == 8).then_some(IdleWhy::Revoked),
         state: match index % 10 {
             7 => Gauge::BackingOff,
+            8 => Gauge::Idle,
             9 => Gauge::Updating,
             _ => Gauge::Healthy,
         },
@@ -257,9 +308,10 @@ fn agents(asked: &AgentsAsked) -> AgentsShown {
     };
     let all = (1..=300).map(row);
     let matching: Vec<AgentRow> = all
-        .filter(|row| asked.lets_through(&row.name, row.state))
+        .filter(|row| asked.lets_through(&row.name, row.state, row.idle))
         .collect();
     AgentsShown {
+        filter: asked.filter.clone(),
         matching: matching.len() as u64,
         skipped: asked.skip.min(matching.len() as u64),
         rows: matching
@@ -347,7 +399,7 @@ fn what_is_typed_is_text_and_no_key() {
     }
     assert_eq!(screen.asks().unwrap().filter, "qQsfp?1");
     assert_eq!(screen.press(Key::Enter), None);
-    assert_eq!(screen.press(Key::Char('p')), Some(Wish::PauseArrivals));
+    assert_eq!(screen.press(Key::Char('s')), Some(Wish::SnapshotNow));
     assert_eq!(screen.press(Key::Char('q')), Some(Wish::Quit));
 }
 
@@ -376,7 +428,7 @@ fn keys_choose_views_in_a_circle() {
     let mut screen = minute(COLORS);
     for name in [
         "2 Endpoints",
-        "3 Faults",
+        "3 Time line",
         "4 Agents",
         "5 Generator",
         "6 Log",
@@ -401,11 +453,233 @@ fn some_keys_are_wishes() {
         ('q', Wish::Quit),
         ('Q', Wish::QuitAtOnce),
         ('s', Wish::SnapshotNow),
-        ('p', Wish::PauseArrivals),
+        ('p', Wish::HoldArrivals),
     ];
+    screen.see(second(10));
     for (key, wish) in rows {
         assert_eq!(screen.press(Key::Char(key)), Some(wish));
     }
+}
+
+#[test]
+fn arrivals_are_held_while_there_are_any() {
+    let mut screen = minute(COLORS);
+    let mut held = second(10);
+    held.arrivals = Arrivals::Held;
+    screen.see(held);
+    for (width, banner) in [(80, "ARRIVALS HELD 10s/120s"), (40, "HELD 10s/120s")] {
+        let shown = picture(&screen, width, 12);
+        assert!(shown.contains(banner), "{shown}");
+    }
+    assert_eq!(screen.press(Key::Char('p')), Some(Wish::HoldArrivals));
+    // Once everybody is there, the key says so and nothing is wished.
+    screen.see(second(60));
+    assert_eq!(screen.press(Key::Char('p')), None);
+    let shown = picture(&screen, 80, 24);
+    assert!(shown.contains(" everybody has arrived: "), "{shown}");
+    assert!(!shown.contains("HELD"), "{shown}");
+}
+
+#[test]
+fn what_a_key_did_is_said_in_every_view_until_the_next_one() {
+    for view in "123456".chars() {
+        let mut screen = pressed(minute(COLORS), &view.to_string());
+        screen.tells("snapshot-60s.json is in out");
+        for (width, height) in [(80, 24), (40, 12)] {
+            let shown = picture(&screen, width, height);
+            let bottom = shown.lines().last().unwrap();
+            assert_eq!(bottom, " snapshot-60s.json is in out", "{shown}");
+        }
+        // For a while, or until another key.
+        let bottom = |screen: &Screen| picture(screen, 80, 24).lines().last().unwrap().to_owned();
+        let another = pressed(screen.clone(), "f");
+        assert!(bottom(&another).starts_with(" 1-6 Tab "));
+        (61..=70).for_each(|at| screen.see(second(at)));
+        assert!(bottom(&screen).starts_with(" 1-6 Tab "));
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_idle_has_no_figures() {
+    let mut screen = minute(COLORS);
+    for narrow in [80, 40] {
+        let shown = picture(&pressed(screen.clone(), "2"), narrow, 24);
+        let enroll = shown
+            .lines()
+            .find(|row| row.starts_with(" enroll "))
+            .unwrap();
+        assert_eq!(enroll.split_whitespace().nth(1), Some("-"), "{shown}");
+    }
+    // A second in which nothing was due has no lateness either.
+    let mut idle = second(61);
+    idle.lateness = None;
+    screen.see(idle);
+    let shown = picture(&pressed(screen, "5"), 80, 24);
+    let p99 = shown.lines().find(|row| row.starts_with(" p99 ")).unwrap();
+    assert_eq!(p99.split_whitespace().nth(1), Some("-"), "{shown}");
+    assert!(shown.contains("max 1.52 ms"), "{shown}");
+}
+
+/// Words and numbers of a picture.
+fn words_of(shown: &str) -> Vec<&str> {
+    shown.split([' ', '\n', ',']).collect()
+}
+
+// A column is there or not: what is there is whole.
+#[test]
+fn no_number_is_cut_however_narrow() {
+    let full: Vec<String> = "12345"
+        .chars()
+        .map(|view| picture(&looked(minute(COLORS), &typed(&view.to_string())), 250, 80))
+        .collect();
+    for width in 20..120 {
+        for (view, full) in "12345".chars().zip(&full) {
+            let mut screen = looked(minute(COLORS), &typed(&view.to_string()));
+            // All of it, page by page.
+            for _ in 0..8 {
+                let shown = picture(&screen, width, 12);
+                let body: Vec<&str> = shown.lines().skip(1).take(10).collect();
+                let body = body.join("\n");
+                let is_number = |word: &&str| {
+                    word.len() > 1 && word.chars().all(|c| c.is_ascii_digit() || c == '.')
+                };
+                let known = words_of(full);
+                for number in words_of(&body).into_iter().filter(is_number) {
+                    let is_count = body.contains("more lines: Down") || body.contains(" more");
+                    assert!(
+                        known.contains(&number) || is_count && number.len() < 3,
+                        "{width} {view}: {number} is not in\n{full}\n{shown}"
+                    );
+                }
+                screen.press(Key::PageDown);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_has_no_room_is_scrolled_to() {
+    for (view, last) in [
+        ("1", "no identity twice"),
+        ("2", " manifest"),
+        ("3", "it knew"),
+    ] {
+        let mut screen = pressed(minute(COLORS), view);
+        let first = picture(&screen, 40, 12);
+        assert!(first.contains("more lines: Down"), "{first}");
+        screen.press(Key::End);
+        let end = picture(&screen, 40, 12);
+        assert!(end.contains(last) && !end.contains("more lines"), "{end}");
+        // It stands where its end is: one key leads back.
+        screen.press(Key::Up);
+        assert_ne!(picture(&screen, 40, 12), end);
+        screen.press(Key::Home);
+        assert_eq!(picture(&screen, 40, 12), first);
+    }
+}
+
+#[test]
+fn a_time_line_says_what_is_done_and_what_is_to_come() {
+    let shown = |change: &dyn Fn(&mut Snapshot)| {
+        let mut screen = pressed(minute(COLORS), "3");
+        let mut next = second(60);
+        change(&mut next);
+        screen.see(next);
+        picture(&screen, 80, 24)
+    };
+    let over = shown(&|next| {
+        next.end = Some(record::snapshot::End {
+            verdict: Verdict::Aborted,
+            reason: "interrupted".to_owned(),
+        });
+    });
+    assert!(
+        over.contains("never came") && !over.contains(" in 15 s"),
+        "{over}"
+    );
+    // Before its moment a step is to come, in a replay as well.
+    let before = shown(&|next| next.at = Micros::from_seconds(30));
+    assert!(before.contains("1 of 3 done, the next in 15 s"), "{before}");
+    let foreign = shown(&|next| {
+        let steps = timeline().into_iter();
+        let left_out = steps.map(|step| Step {
+            became: Became::LeftOut,
+            ..step
+        });
+        next.timeline = left_out.collect();
+    });
+    assert!(
+        foreign.contains("Time line: left out, it is for the embedded portal"),
+        "{foreign}"
+    );
+    let none = shown(&|next| next.timeline = Vec::new().into());
+    assert!(none.contains("This scenario has no time line"), "{none}");
+}
+
+// What is above an open help has no keys, and the replay below it neither.
+#[test]
+fn the_help_takes_the_keys_while_it_is_open() {
+    let mut screen = pressed(minute(COLORS), "6?");
+    let first = picture(&screen, 40, 12);
+    assert!(first.contains("more lines: Down"), "{first}");
+    let mut seen = first.clone();
+    for _ in 0..30 {
+        assert_eq!(screen.press(Key::Down), None);
+        seen += &picture(&screen, 40, 12);
+    }
+    for key in ["1 to 6", "hold arrivals", "end at once", "any other"] {
+        assert!(seen.contains(key), "{key}: {seen}");
+    }
+    assert_eq!(screen.press(Key::Home), None);
+    assert_eq!(picture(&screen, 40, 12), first);
+    for key in [Key::Char('q'), Key::Char(' '), Key::Left] {
+        let mut replay = Screen::of_replay(COLORS);
+        replay.press(Key::Char('?'));
+        assert_eq!(replay.press(key), None, "{key:?}");
+        let again = replay.press(key);
+        assert!(again.is_some(), "{key:?}: the help is gone");
+    }
+}
+
+#[test]
+fn a_long_line_of_the_log_is_read_to_its_end() {
+    let mut screen = Screen::new(COLORS);
+    let long = "WARN a line that does not end where the terminal does, at /a/path/without/any/blank/in/it/at/all/to.json";
+    screen.log(long);
+    screen.press(Key::Char('6'));
+    for width in [80, 40, 20] {
+        let shown = picture(&screen, width, 24);
+        let all: String = shown.split_whitespace().collect();
+        let whole: String = long.split_whitespace().collect();
+        assert!(all.contains(&whole), "{shown}");
+    }
+}
+
+#[test]
+fn revoked_agents_are_found_by_that_word_and_clusters_are_shown_with_room() {
+    let revoked = looked(minute(COLORS), &typed("4/revoked"));
+    let shown = picture(&revoked, 80, 24);
+    assert!(shown.contains("Agents: 30 with /revoked_"), "{shown}");
+    assert!(shown.contains("nodes-8              revoked"), "{shown}");
+    assert!(!shown.contains("clu_nodes-8"), "{shown}");
+    let wide = picture(&revoked, 120, 24);
+    assert!(wide.contains("clu_nodes-8"), "{wide}");
+}
+
+// What is chosen in a list is what that list shows, and the next one is on its way.
+#[test]
+fn a_list_that_is_not_answered_yet_is_waited_for() {
+    let mut screen = looked(minute(COLORS), &typed("4"));
+    for key in [typed("/des-300"), vec![Key::Enter, Key::Enter]].concat() {
+        screen.press(key);
+    }
+    let shown = picture(&screen, 80, 24);
+    assert!(shown.contains("Agents: - with /des-300"), "{shown}");
+    assert_eq!(screen.asks().unwrap().followed, None);
+    let mut next = second(61);
+    next.agents_shown = screen.asks().as_ref().map(agents);
+    screen.see(next);
+    assert_eq!(screen.asks().unwrap().followed.unwrap().node, "nodes-300");
 }
 
 #[test]

@@ -21,7 +21,8 @@ use protocol::time::Timestamp;
 use record::agents::AgentsShown;
 use record::fleet::OperationEnd;
 use record::result::{Generator, IndexRange, PopulationPart, RunInfo};
-use record::snapshot::{GeneratorNow, LastSync, LastSyncs};
+use record::snapshot::{Arrivals, GeneratorNow, LastSync, LastSyncs};
+use record::timeline::{Became, Done, Step};
 use record::{
     Account, Decision, Figures, Fleet, Micros, Outcome, PortalCounters, Recorded, RunResult,
     Snapshot,
@@ -34,11 +35,12 @@ use crate::embedded::{
     Count, CpuTime, Embedded, LookUpOperations, NewOperation, OperationSeen, PortalRefused,
     PostOperations, Publish, Reset, Restart, Revoke, SetDocuments,
 };
+use crate::forecast::longest;
 use crate::headroom::Headroom;
 use crate::run::{Interrupt, Options, Wanted};
 use crate::shard::{
-    Begin, DocumentsSet, End, Identify, Living, Look, Pause, Report, Reported, Seen, Servers,
-    Shard, SharedInstant, Show, Stop, Taken, Weigh,
+    Begin, DocumentsSet, End, Hold, Identify, Living, Look, Report, Reported, Seen, Servers, Shard,
+    SharedInstant, Show, Stop, Taken, Weigh,
 };
 use crate::usage::{self, Part, Process};
 use crate::worker::{Hand, Lost};
@@ -71,8 +73,12 @@ pub(crate) struct Course {
     wanted: Wanted,
     /// Whether it is to end before its time.
     interrupted: watch::Receiver<Interrupt>,
-    /// Since when arrivals stand still.
-    paused_since: Option<Micros>,
+    /// Since when arrivals are held.
+    held_since: Option<Micros>,
+    /// By when everybody has arrived if nobody is held any more.
+    arrived_at: Micros,
+    /// What happens when.
+    timeline: Arc<[Step]>,
     /// When the processor time was last looked at, and what it was.
     cpu: (Micros, u64),
 }
@@ -97,6 +103,14 @@ struct Posted {
     cluster: ClusterId,
     /// Of `snapshot.save`: the name that was asked for. The snapshot's own name is in the result.
     saves: Option<String>,
+}
+
+/// What a portal made of a step of the time line.
+#[derive(Default)]
+struct Acted {
+    /// To how many it was to be done.
+    meant: u64,
+    refused: Vec<PortalRefused>,
 }
 
 /// What is left of a shard and its portal.
@@ -126,7 +140,9 @@ impl Course {
             headroom: headroom(&scenario),
             wanted: Wanted::default(),
             interrupted,
-            paused_since: None,
+            held_since: None,
+            arrived_at: longest(&scenario).into(),
+            timeline: timeline(&scenario, &options),
             cpu: (Micros::ZERO, usage::process_cpu_us()),
             scenario,
             options,
@@ -142,13 +158,15 @@ impl Course {
             self.act(&Action::SetDocument(Box::new(document))).await;
         }
         let started_at = self.begin().await;
+        snapshot.send_modify(|snapshot| snapshot.timeline = Arc::clone(&self.timeline));
 
         let duration = self.scenario.duration;
         let mut interrupted = self.interrupted.clone();
-        let mut timeline = self.scenario.timeline.clone().into_iter().peekable();
+        let timeline = self.scenario.timeline.clone().into_iter();
+        let mut timeline = timeline.enumerate().peekable();
         let mut second = 1;
         while self.lost == 0 {
-            let next_entry = timeline.peek().map_or(duration, |entry| entry.at);
+            let next_entry = timeline.peek().map_or(duration, |(_, entry)| entry.at);
             let next = Duration::from_secs(second).min(next_entry).min(duration);
             tokio::select! {
                 biased;
@@ -163,8 +181,10 @@ impl Course {
             if next >= duration {
                 break;
             }
-            while let Some(entry) = timeline.next_if(|entry| entry.at <= next) {
-                self.act(&entry.action).await;
+            while let Some((number, entry)) = timeline.next_if(|(_, entry)| entry.at <= next) {
+                let done = self.act(&entry.action).await;
+                self.note_step(number, done);
+                snapshot.send_modify(|snapshot| snapshot.timeline = Arc::clone(&self.timeline));
             }
             if next >= Duration::from_secs(second) {
                 self.look(second, snapshot).await;
@@ -249,14 +269,38 @@ impl Course {
     }
 
     /// Does what the time line says, at every portal.
-    async fn act(&mut self, action: &Action) {
+    async fn act(&mut self, action: &Action) -> Done {
         let (scenario, at, now) = (Arc::clone(&self.scenario), self.now(), wall(self.clock));
-        let refused = self
+        let acted = self
             .each(async |pair| pair.act(&scenario, action, at, now).await)
             .await;
-        let refused = refused.into_iter().flatten();
-        self.notes
-            .extend(refused.map(|why| format!("the time line: {why}")));
+        let meant = acted.iter().map(|acted| acted.meant).sum();
+        let refused = acted.into_iter().flat_map(|acted| acted.refused);
+        let refused: Vec<String> = refused.map(|why| why.to_string()).collect();
+        let told = refused.iter().map(|why| format!("the time line: {why}"));
+        self.notes.extend(told);
+        Done::new(self.now(), meant, refused)
+    }
+
+    /// A step of the time line is done; where there is no portal to do it to, it stays left out.
+    fn note_step(&mut self, number: usize, done: Done) {
+        let step = Arc::make_mut(&mut self.timeline).get_mut(number);
+        if let Some(Step {
+            became: became @ Became::ToCome,
+            ..
+        }) = step
+        {
+            *became = Became::Done(done);
+        }
+    }
+
+    /// Whether agents still arrive.
+    fn arrivals(&self, now: Micros) -> Arrivals {
+        match self.held_since {
+            Some(_) => Arrivals::Held,
+            None if now < self.arrived_at => Arrivals::GoOn,
+            None => Arrivals::Over,
+        }
     }
 
     /// Looks at the run, once a second.
@@ -271,11 +315,12 @@ impl Course {
         }
         let is_judged = second.is_multiple_of(JUDGED_EVERY_SECONDS);
         let generator = self.generator_now(is_judged).await;
-        let (judgements, last_sync) = match is_judged {
-            true => self.judged_so_far(at).await,
+        let (judged_at, (judgements, last_sync)) = match is_judged {
+            true => (Some(at), self.judged_so_far(at).await),
             false => {
                 let before = snapshot.borrow();
-                (before.judgements.clone(), before.last_sync)
+                let judged = (before.judgements.clone(), before.last_sync);
+                (before.judged_at, judged)
             }
         };
         let agents_shown = self.agents_shown(at).await;
@@ -287,10 +332,12 @@ impl Course {
             account: seen.account,
             last_second: seen.recent.rates(),
             lateness: seen.recent.lateness(),
+            judged_at,
             last_sync,
             generator: Some(generator),
             judgements,
-            paused: self.wanted.paused,
+            timeline: Arc::clone(&self.timeline),
+            arrivals: self.arrivals(at),
             agents_shown,
             end: None,
         });
@@ -299,29 +346,29 @@ impl Course {
     /// Does what whoever looks on wants, and shows it at once.
     async fn want(&mut self, wanted: Wanted, snapshot: &watch::Sender<Snapshot>) {
         let at = self.now();
-        if wanted.paused != self.wanted.paused {
-            let pause = Pause {
-                is_paused: wanted.paused,
-                at,
-            };
-            self.each(async |pair| pair.agents.ask(pause).await).await;
-            self.note_pause(at);
-            self.paused_since = wanted.paused.then_some(at);
+        // Where everybody has arrived there is nobody to hold.
+        let are_held = wanted.held && self.arrivals(at) != Arrivals::Over;
+        if are_held != self.held_since.is_some() {
+            let hold = Hold { are_held, at };
+            self.each(async |pair| pair.agents.ask(hold).await).await;
+            self.note_held(at);
+            self.held_since = are_held.then_some(at);
         }
         self.wanted = wanted;
         let agents_shown = self.agents_shown(at).await;
         snapshot.send_modify(|snapshot| {
-            snapshot.paused = self.wanted.paused;
+            snapshot.arrivals = self.arrivals(at);
             snapshot.agents_shown = agents_shown;
         });
     }
 
-    /// A run whose arrivals stood still says so.
-    fn note_pause(&mut self, until: Micros) {
-        if let Some(since) = self.paused_since.take() {
+    /// A run whose arrivals were held says so.
+    fn note_held(&mut self, until: Micros) {
+        if let Some(since) = self.held_since.take() {
+            let held = until.since(since);
+            self.arrived_at = self.arrived_at + held;
             self.notes.push(format!(
-                "arrivals stood still by hand from {since} on, for {}",
-                until.since(since)
+                "arrivals were held by hand from {since} on, for {held}"
             ));
         }
     }
@@ -330,7 +377,10 @@ impl Course {
     /// the next shows none.
     async fn agents_shown(&mut self, at: Micros) -> Option<AgentsShown> {
         let mut asked = self.wanted.agents.clone()?;
-        let mut shown = AgentsShown::default();
+        let mut shown = AgentsShown {
+            filter: asked.filter.clone(),
+            ..AgentsShown::default()
+        };
         for pair in &mut self.shards {
             let show = Show {
                 asked: asked.clone(),
@@ -395,7 +445,9 @@ impl Course {
             figures: &figures,
         };
         let expected = self.scenario.expect.iter();
-        let judgements = expected.map(|expected| expected.judge(&evidence)).collect();
+        let judgements = expected
+            .map(|expected| expected.judge_so_far(&evidence))
+            .collect();
         (judgements, last_syncs.sum())
     }
 
@@ -433,7 +485,7 @@ impl Course {
 
     async fn report(mut self, started_at: Timestamp, interrupted: bool) -> (RunResult, Decision) {
         let (ended, ended_at) = (self.now(), wall(self.clock));
-        self.note_pause(ended);
+        self.note_held(ended);
         let clock = self.clock;
         let parts = self
             .each(async |pair| pair.report(ended, clock).await)
@@ -441,6 +493,7 @@ impl Course {
         let info = self.run_info(started_at, ended_at);
         let mut result = RunResult::new(info.clone(), self.nobody());
         result.interrupted = interrupted;
+        result.timeline = self.timeline.to_vec();
         result.fleet.duplicate_identities = in_several(&parts);
         if self.is_split {
             result.generator = Generator {
@@ -479,7 +532,7 @@ impl Course {
             ));
         }
         if let Some(late) = result.samples.lateness.quantile(0.99) {
-            self.headroom.lateness.see(late);
+            self.headroom.lateness.see(Some(late));
         }
         self.notes.push(self.headroom.to_string());
         result.notes.extend(self.notes);
@@ -540,49 +593,48 @@ impl Pair {
         }
     }
 
-    /// Does what the time line says; answers what was refused.
+    /// Does what the time line says.
     async fn act(
         &mut self,
         scenario: &Scenario,
         action: &Action,
         at: Micros,
         now: Timestamp,
-    ) -> Result<Vec<String>, Lost> {
+    ) -> Result<Acted, Lost> {
         let Some(portal) = &mut self.portal else {
-            return Ok(Vec::new());
+            return Ok(Acted::default());
         };
-        let refused: Vec<PortalRefused> = match action {
+        let to_portal = |refused: Option<PortalRefused>| Acted {
+            meant: 1,
+            refused: refused.into_iter().collect(),
+        };
+        Ok(match action {
             Action::SetDocument(document) => self.set_documents(document, at).await?,
             Action::Operation(operation) => self.post(scenario, operation, now).await?,
             Action::Revoke { share } => self.revoke(scenario, *share).await?,
             Action::ResetPortal => {
                 portal.ask(Reset).await?;
-                Vec::new()
+                to_portal(None)
             }
             Action::RestartPortal { with_data } => {
                 let restart = Restart {
                     with_data: *with_data,
                 };
-                portal.ask(restart).await?.err().into_iter().collect()
+                to_portal(portal.ask(restart).await?.err())
             }
             Action::Release(release) => {
-                let published = portal.ask(Publish::of(release, now)).await?;
-                published.err().into_iter().collect()
+                to_portal(portal.ask(Publish::of(release, now)).await?.err())
             }
-        };
-        Ok(refused.iter().map(ToString::to_string).collect())
+        })
     }
 
-    async fn set_documents(
-        &mut self,
-        document: &DocumentSpec,
-        at: Micros,
-    ) -> Result<Vec<PortalRefused>, Lost> {
+    async fn set_documents(&mut self, document: &DocumentSpec, at: Micros) -> Result<Acted, Lost> {
         let Some(portal) = &mut self.portal else {
-            return Ok(Vec::new());
+            return Ok(Acted::default());
         };
         let clusters = self.clusters.iter().flatten();
-        let clusters = clusters.map(|servers| servers.cluster.clone()).collect();
+        let clusters: Vec<_> = clusters.map(|servers| servers.cluster.clone()).collect();
+        let meant = clusters.len() as u64;
         let mut refused = Vec::new();
         let set = portal.ask(SetDocuments::of(document, clusters)).await?;
         let mut set = set
@@ -594,7 +646,7 @@ impl Pair {
             .map(|clusters| set.by_ref().take(clusters.len()).collect())
             .collect();
         self.agents.ask(DocumentsSet { generations, at }).await?;
-        Ok(refused)
+        Ok(Acted { meant, refused })
     }
 
     async fn post(
@@ -602,7 +654,7 @@ impl Pair {
         scenario: &Scenario,
         operation: &OperationSpec,
         now: Timestamp,
-    ) -> Result<Vec<PortalRefused>, Lost> {
+    ) -> Result<Acted, Lost> {
         let mut new = Vec::new();
         for (at, population) in scenario.populations.iter().enumerate() {
             let first = population.cluster_of(self.ranges[at].first);
@@ -631,7 +683,7 @@ impl Pair {
             self.with_true_names(&mut new).await?;
         }
         let Some(portal) = &mut self.portal else {
-            return Ok(Vec::new());
+            return Ok(Acted::default());
         };
         let mut refused = Vec::new();
         for (new, posted) in new
@@ -650,7 +702,10 @@ impl Pair {
                 Err(why) => refused.push(why),
             }
         }
-        Ok(refused)
+        Ok(Acted {
+            meant: new.len() as u64,
+            refused,
+        })
     }
 
     /// Gives restores the name that the snapshot has in truth: k3s appends node and time to the name that it is asked for, so
@@ -684,17 +739,16 @@ impl Pair {
         Ok(())
     }
 
-    async fn revoke(
-        &mut self,
-        scenario: &Scenario,
-        share: Share,
-    ) -> Result<Vec<PortalRefused>, Lost> {
+    async fn revoke(&mut self, scenario: &Scenario, share: Share) -> Result<Acted, Lost> {
         let agents = taken(&scenario.populations, &self.ranges, share);
         let identities = self.agents.ask(Identify { agents }).await?;
-        match &mut self.portal {
-            Some(portal) => portal.ask(Revoke(identities)).await,
-            None => Ok(Vec::new()),
-        }
+        let Some(portal) = &mut self.portal else {
+            return Ok(Acted::default());
+        };
+        Ok(Acted {
+            meant: identities.len() as u64,
+            refused: portal.ask(Revoke(identities)).await?,
+        })
     }
 
     /// What its own processes take.
@@ -747,6 +801,19 @@ fn in_several(parts: &[PairReported]) -> u64 {
     holders.values().map(|shards| shards - 1).sum()
 }
 
+/// What is to happen when: to the embedded portal, so to nobody where there is none.
+fn timeline(scenario: &Scenario, options: &Options) -> Arc<[Step]> {
+    let steps = scenario.timeline.iter().map(|entry| Step {
+        due: entry.at.into(),
+        what: entry.action.text(),
+        became: match &options.portal {
+            None => Became::ToCome,
+            Some(_) => Became::LeftOut,
+        },
+    });
+    steps.collect()
+}
+
 /// What there is of everything that limits a generator.
 fn headroom(scenario: &Scenario) -> Headroom {
     let host = usage::host_info();
@@ -754,7 +821,7 @@ fn headroom(scenario: &Scenario) -> Headroom {
     headroom.cores.of = host.cpus.into();
     headroom.files.of = usage::files_limit();
     headroom.memory_bytes.of = host.memory_bytes;
-    headroom.lateness.of = scenario.generator.lateness_p99_at_most.into();
+    headroom.lateness.of = Some(scenario.generator.lateness_p99_at_most.into());
     headroom
 }
 

@@ -140,7 +140,8 @@ fn syncs_per_second(population: &Population, agents: u64) -> f64 {
     agents as f64 / interval.as_secs_f64()
 }
 
-fn longest(scenario: &Scenario) -> Duration {
+/// How long until everybody has begun.
+pub(crate) fn longest(scenario: &Scenario) -> Duration {
     let lengths = scenario.populations.iter().map(|p| p.arrival.length());
     lengths.max().unwrap_or_default()
 }

@@ -13,8 +13,8 @@ pub(crate) struct Headroom {
     pub(crate) files: Used<u64>,
     /// Resident memory of all processes.
     pub(crate) memory_bytes: Used<u64>,
-    /// How late 99 % of the requests were at most.
-    pub(crate) lateness: Used<Micros>,
+    /// How late 99 % of the judged requests were at most; none where none was judged.
+    pub(crate) lateness: Used<Option<Micros>>,
 }
 
 /// How much of something was taken.
@@ -48,6 +48,8 @@ impl fmt::Display for Headroom {
             memory_bytes,
             lateness,
         } = self;
+        let us = |time: Option<Micros>| time.map_or(0.0, |time| time.0 as f64);
+        let said = |time: Option<Micros>| time.map_or_else(|| "-".to_owned(), |t| t.to_string());
         let limits = [
             ("processors", percent(cores.most, cores.of)),
             ("open files", percent(files.most as f64, files.of as f64)),
@@ -55,10 +57,7 @@ impl fmt::Display for Headroom {
                 "memory",
                 percent(memory_bytes.most as f64, memory_bytes.of as f64),
             ),
-            (
-                "lateness",
-                percent(lateness.most.0 as f64, lateness.of.0 as f64),
-            ),
+            ("lateness", percent(us(lateness.most), us(lateness.of))),
         ];
         let nearest = limits
             .iter()
@@ -71,7 +70,8 @@ impl fmt::Display for Headroom {
         write!(
             f,
             "so {nearest} would be the first limit (lateness: 99 % within {}, {} allowed)",
-            lateness.most, lateness.of
+            said(lateness.most),
+            said(lateness.of)
         )
     }
 }
@@ -93,8 +93,8 @@ mod tests {
                 of: 8 << 30,
             },
             lateness: Used {
-                most: Micros::from_ms(2),
-                of: Micros::from_ms(10),
+                most: Some(Micros::from_ms(2)),
+                of: Some(Micros::from_ms(10)),
             },
         };
         for seen in [0.4, 1.5, 0.3] {
@@ -104,6 +104,17 @@ mod tests {
             headroom.to_string(),
             "of what limits the generator it took at most: processors 75 %, open files 50 %, memory 12 %, lateness 20 %, so \
              processors would be the first limit (lateness: 99 % within 2 ms, 10 ms allowed)"
+        );
+    }
+
+    #[test]
+    fn a_run_that_judged_nothing_was_not_punctual() {
+        let mut headroom = Headroom::default();
+        headroom.lateness.of = Some(Micros::from_ms(100));
+        let said = headroom.to_string();
+        assert!(
+            said.ends_with("(lateness: 99 % within -, 100 ms allowed)"),
+            "{said}"
         );
     }
 

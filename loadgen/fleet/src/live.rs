@@ -46,20 +46,20 @@ pub enum Stage {
 /// Whether arrivals go on, and by how much they are later than planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Arrivals {
-    /// When they were stopped, from the start of the run; none while they go on.
-    pub stopped_at: Option<Duration>,
-    /// How long they have stood still before.
+    /// Since when they are held, from the start of the run; none while they go on.
+    pub held_since: Option<Duration>,
+    /// How long they were held before.
     pub shift: Duration,
 }
 
 impl Arrivals {
-    /// They stand still from a moment on, or go on where they stood.
-    pub fn pause(&mut self, is_paused: bool, at: Duration) {
-        match (is_paused, self.stopped_at) {
-            (true, None) => self.stopped_at = Some(at),
+    /// They are held from a moment on, or go on where they stood.
+    pub fn hold(&mut self, are_held: bool, at: Duration) {
+        match (are_held, self.held_since) {
+            (true, None) => self.held_since = Some(at),
             (false, Some(since)) => {
                 self.shift += at.saturating_sub(since);
-                self.stopped_at = None;
+                self.held_since = None;
             }
             (true, Some(_)) | (false, None) => {}
         }
@@ -72,11 +72,11 @@ impl Arrivals {
         planned: Duration,
     ) -> Duration {
         loop {
-            let Arrivals { stopped_at, shift } = *arrivals.borrow_and_update();
+            let Arrivals { held_since, shift } = *arrivals.borrow_and_update();
             tokio::select! {
                 biased;
                 Ok(()) = arrivals.changed() => {}
-                () = at(clock, planned + shift), if stopped_at.is_none() => return planned + shift,
+                () = at(clock, planned + shift), if held_since.is_none() => return planned + shift,
                 else => pending().await,
             }
         }
@@ -359,14 +359,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn arrivals_that_stood_still_go_on_where_they_stood() {
+    async fn arrivals_that_were_held_go_on_where_they_stood() {
         let seconds = Duration::from_secs;
         let clock = SystemClock::start();
         let (arrivals, _) = watch::channel(Arrivals::default());
-        let pauses = async {
-            for (moment, is_paused) in [(2, true), (3, true), (5, false), (20, true)] {
+        let holds = async {
+            for (moment, are_held) in [(2, true), (3, true), (5, false), (20, true)] {
                 at(clock, seconds(moment)).await;
-                arrivals.send_modify(|arrivals| arrivals.pause(is_paused, seconds(moment)));
+                arrivals.send_modify(|arrivals| arrivals.hold(are_held, seconds(moment)));
             }
         };
         let arrived = |planned| {
@@ -377,10 +377,10 @@ mod tests {
                 due.as_secs()
             }
         };
-        // Stopped from 2 to 5: whoever was to come at 1 came, the others come 3 seconds later.
-        let (_, first, second, third) = tokio::join!(pauses, arrived(1), arrived(3), arrived(10));
+        // Held from 2 to 5: whoever was to come at 1 came, the others come 3 seconds later.
+        let (_, first, second, third) = tokio::join!(holds, arrived(1), arrived(3), arrived(10));
         assert_eq!((first, second, third), (1, 6, 13));
         let never = tokio::time::timeout(seconds(1_000), arrived(18));
-        assert!(never.await.is_err(), "they stand still");
+        assert!(never.await.is_err(), "they are held");
     }
 }

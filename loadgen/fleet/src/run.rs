@@ -20,7 +20,7 @@ use protocol::sign::SigningPublicKey;
 use record::agents::AgentsAsked;
 use record::result::IndexRange;
 use record::{Decision, RunResult, Snapshot};
-use scenario::{Action, Scenario};
+use scenario::{Action, Host, Scenario};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -112,6 +112,11 @@ pub fn prepare(scenario: Scenario, options: Options) -> Result<Prepared, NotStar
         .build()
         .map_err(preflight_failed)?;
     let mut told = fit.told.clone();
+    let host = match &foreign {
+        None => Host::Embedded,
+        Some(_) => Host::Foreign,
+    };
+    told.extend(scenario.without_data(host));
     let scenario = Arc::new(scenario);
     let making = Making {
         scenario: &scenario,
@@ -479,8 +484,8 @@ pub enum Interrupt {
 pub struct Wanted {
     /// Single agents that its snapshots are to show.
     pub agents: Option<AgentsAsked>,
-    /// Whether arrivals are to stand still: agents that have begun go on.
-    pub paused: bool,
+    /// Whether arrivals are to be held: agents that have arrived go on.
+    pub held: bool,
 }
 
 /// A run that is on its way.

@@ -4,7 +4,7 @@
 //! process may hold so many connections and no more. A shard knows nothing of the others, nor of the time line: it is
 //! asked, and it answers with sums that add up exactly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -346,7 +346,7 @@ orders! {
         Identify,
         Look,
         Show,
-        Pause,
+        Hold,
         Weigh,
         End,
         Living,
@@ -545,7 +545,10 @@ impl Ask<Shard> for Show {
 
     async fn done_by(self, shard: &mut Shard) -> AgentsShown {
         let Self { asked, at } = self;
-        let mut shown = AgentsShown::default();
+        let mut shown = AgentsShown {
+            filter: asked.filter.clone(),
+            ..AgentsShown::default()
+        };
         let mut followed = None;
         let populations = shard.scenario.populations.iter().zip(&shard.rosters);
         for ((population, roster), (seats, names)) in
@@ -560,7 +563,8 @@ impl Ask<Shard> for Show {
                     followed = Some((*seat, name.clone()));
                 }
                 let tally = lock(&shard.tallies[seat.tally]);
-                if !asked.lets_through(&name, tally.state(seat.member)) {
+                let (state, idle) = tally.state(seat.member);
+                if !asked.lets_through(&name, state, idle) {
                     continue;
                 }
                 shown.matching += 1;
@@ -583,23 +587,23 @@ impl Ask<Shard> for Show {
     }
 }
 
-/// Arrivals stand still, or go on where they stood.
+/// Arrivals are held, or go on where they stood.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct Pause {
-    /// Whether they stand still.
-    pub is_paused: bool,
+pub struct Hold {
+    /// Whether they are held.
+    pub are_held: bool,
     /// When, from the start of the run.
     pub at: Micros,
 }
 
-impl Ask<Shard> for Pause {
+impl Ask<Shard> for Hold {
     type Answer = ();
 
     async fn done_by(self, shard: &mut Shard) {
         let at = Duration::from(self.at);
         shard
             .arrivals
-            .send_modify(|arrivals| arrivals.pause(self.is_paused, at));
+            .send_modify(|arrivals| arrivals.hold(self.are_held, at));
     }
 }
 
@@ -757,12 +761,12 @@ impl Ask<Shard> for Report {
         for (operation, results) in &self.finals {
             sum.referees.stored_at_portal(now, operation, *results);
         }
-        let owed = shard.scenario.referees.iter().map(|r| r.get()).collect();
         Reported {
             populations: shard.populations(),
             recorded: sum.recorded,
             fleet: sum.fleet,
-            referees: sum.referees.reports(&owed),
+            // Whoever judges the whole knows which are owed.
+            referees: sum.referees.reports(&BTreeSet::new()),
             complaints: sum.complaints,
             identities,
             generator: Generator {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use agent_core::machine::{Action, Input, Wake, WakeReason};
 use agent_core::note::Note;
 use agent_core::pbx::Agent;
-use agent_core::pbx::durable::Durable;
+use agent_core::pbx::durable::{Durable, IdleReason};
 use agent_core::port::Watch;
 use agent_core::time::{Monotonic, Now};
 use agent_drive::{CallRecord, Meter, SystemClock};
@@ -22,7 +22,7 @@ use protocol::pbx::operation::OperationKind;
 use protocol::pbx::sync::{DocumentReport, DocumentResult, OperationState};
 use protocol::problem::ProblemCode;
 use record::account::Line;
-use record::agents::{AgentLog, AgentName, AgentRow};
+use record::agents::{AgentLog, AgentName, AgentRow, IdleWhy};
 use record::fleet::{Fleet, OperationEnd};
 use record::label::ByLabel;
 use record::micros::Window;
@@ -58,6 +58,8 @@ pub struct Tally {
 #[derive(Debug, Clone)]
 struct Standing {
     state: Gauge,
+    /// Why it is idle; none where it is not.
+    idle: Option<IdleWhy>,
     connected: bool,
     in_flight: bool,
     operating: bool,
@@ -123,6 +125,7 @@ impl Tally {
         self.fleet.agents += 1;
         self.standings.push(Standing {
             state: Gauge::Waiting,
+            idle: None,
             connected: false,
             in_flight: false,
             operating: false,
@@ -168,6 +171,9 @@ impl Tally {
             to => to,
         };
         let from = std::mem::replace(&mut self.standings[member].state, to);
+        if to != Gauge::Idle {
+            self.standings[member].idle = None;
+        }
         if from == to {
             return;
         }
@@ -279,6 +285,13 @@ impl Tally {
             (None, false) => Gauge::Enrolling,
         };
         self.moved(member, to, at);
+        self.standings[member].idle = durable.idle.as_ref().map(why);
+    }
+
+    /// A member sends nothing any more.
+    fn idles(&mut self, member: usize, why: IdleWhy, at: Micros) {
+        self.moved(member, Gauge::Idle, at);
+        self.standings[member].idle = Some(why);
     }
 
     fn calls(&mut self, member: usize, request: &Request, now: Monotonic) {
@@ -384,9 +397,10 @@ impl Tally {
         self.followed.as_ref().map(|(_, log)| log)
     }
 
-    /// What a member is.
-    pub fn state(&self, member: usize) -> Gauge {
-        self.standings[member].state
+    /// What a member is, and why it is idle if it is.
+    pub fn state(&self, member: usize) -> (Gauge, Option<IdleWhy>) {
+        let standing = &self.standings[member];
+        (standing.state, standing.idle)
     }
 
     /// A member, as a screen shows it.
@@ -401,6 +415,7 @@ impl Tally {
         AgentRow {
             name,
             state: standing.state,
+            idle: standing.idle,
             operating: standing.operating,
             synced_ago: standing.last_sync.map(|last| at.since(last)),
             generation: standing.reporting.0,
@@ -424,9 +439,9 @@ impl Tally {
             Note::RevocationLifted => self.moved(member, Gauge::Healthy, at),
             Note::BackedOff { .. } => self.moved(member, Gauge::BackingOff, at),
             Note::PortalWait { .. } => self.moved(member, Gauge::ToldToWait, at),
-            Note::Revoked { .. } | Note::EnrollmentGivenUp { .. } | Note::NoToken => {
-                self.moved(member, Gauge::Idle, at);
-            }
+            Note::Revoked { .. } => self.idles(member, IdleWhy::Revoked, at),
+            Note::EnrollmentGivenUp { reason } => self.idles(member, why(reason), at),
+            Note::NoToken => self.idles(member, IdleWhy::NoToken, at),
             Note::OperationAccepted { operation, kind } => {
                 let taken = (kind.clone(), OperationEnd::Unfinished);
                 self.operations.insert(operation.clone(), taken);
@@ -464,6 +479,16 @@ impl Tally {
             }
             _ => None,
         };
+    }
+}
+
+fn why(reason: &IdleReason) -> IdleWhy {
+    match reason {
+        IdleReason::Revoked { .. } => IdleWhy::Revoked,
+        IdleReason::TokenRefused { .. } => IdleWhy::TokenRefused,
+        IdleReason::EnrollmentRefused { .. } => IdleWhy::EnrollmentRefused,
+        IdleReason::ImageMismatch => IdleWhy::ImageMismatch,
+        IdleReason::IdentityLost => IdleWhy::IdentityLost,
     }
 }
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use jsonschema::Validator;
+use record::Micros;
+use record::timeline::Became;
 use serde_json::Value;
 
 use super::program::{DOCUMENT, Done, ENROLLED, Place, expecting, small};
@@ -61,7 +63,7 @@ fn a_scenario_is_explained_and_nothing_is_run() {
     for line in [
         "  50 agents in 50 clusters, all chance from seed 9",
         "  nodes: 50 agents, 1 server a cluster, a sync every 0.3 s",
-        "  2 s long, judged from 0 µs to 2 s",
+        "  2 s long, judged from 0 s to 2 s",
         "  once all are there, 167/s syncs; operations add calls as their steps come",
         "  1 s         operation `snapshot.save` for 100 % of the clusters",
         "  all agents are enrolled",
@@ -86,6 +88,73 @@ fn a_scenario_is_explained_and_nothing_is_run() {
     assert_eq!(explained["duration_seconds"], 3_600.0);
     assert_eq!(explained["forecast"]["agents"], 5);
     assert_eq!(explained["referees"][1]["number"], 12);
+}
+
+// Who is owed, who is not and why, and what is sure to end without data, are known before anything runs.
+#[test]
+fn what_referees_need_is_told_before_a_run() {
+    let plain = expecting(ENROLLED);
+    let by_default = plain.replace("referees = [6, 12]\n", "");
+    let named = plain.replace("[6, 12]", "[6, 9]");
+    let lacks = "referee 9 will have nothing to judge, and `referees` names it: it needs a document, whose secrets it looks \
+                 for; or leave it out: `referees = [6]`";
+    for (scenario, ahead) in [(&plain, None), (&by_default, None), (&named, Some(lacks))] {
+        let place = Place::with(scenario);
+        for command in ["check", "explain", "run"] {
+            let mut arguments = vec![command, "s.toml"];
+            if command == "run" {
+                arguments.extend(["--out", "out"]);
+            }
+            let done = place.call(&arguments);
+            let code = match (command, ahead) {
+                ("run", Some(_)) => 5,
+                _ => 0,
+            };
+            assert_eq!(done.status.code(), Some(code), "{done:#?}");
+            let told = done.answered + &done.told;
+            assert_eq!(told.contains(lacks), ahead.is_some(), "{command}: {told}");
+        }
+    }
+    let explained = Place::with(&by_default)
+        .call(&["explain", "s.toml"])
+        .answered;
+    let (_, not_owed) = explained
+        .split_once("Referees that watch, but need not judge")
+        .unwrap();
+    for needs in [
+        "  9  no secret is in any text: needs a document, whose secrets it looks for\n",
+        "  3  one operation per cluster: needs an operation in the time line\n",
+    ] {
+        assert!(not_owed.contains(needs), "{explained}");
+    }
+}
+
+// What happens is told when it does, and kept.
+#[test]
+fn each_step_of_the_time_line_is_told_and_is_in_the_result() {
+    let place = Place::with(&small(&format!(
+        "{DOCUMENT}[[timeline]]\nat = \"500ms\"\ndo.operation = {{ kind = \"snapshot.save\", params = {{ name = \"n\" }} }}\n\
+         [[timeline]]\nat = \"1s\"\ndo.operation = {{ kind = \"cluster.restore\", params = {{ snapshot = \"n\", source = \
+         \"local\" }}, consent = {{ by = \"me\", text = \"\" }} }}\n[[expect]]\n{ENROLLED}\n"
+    )));
+    let done = place.run(&[]);
+    done.ended(0, "PASS");
+    let save =
+        "time line, 500 ms: operation `snapshot.save` for 100 % of the clusters: done to all 5";
+    assert_eq!(
+        done.told.lines().filter(|line| *line == save).count(),
+        1,
+        "{done:#?}"
+    );
+    let timeline = place.result().timeline;
+    assert_eq!(timeline.len(), 2);
+    for (step, ms) in timeline.iter().zip([500, 1_000]) {
+        let Became::Done(how) = &step.became else {
+            panic!("{step:?}");
+        };
+        assert_eq!((step.due, how.meant), (Micros::from_ms(ms), 5));
+        assert!(how.at >= step.due, "{step:?}");
+    }
 }
 
 #[test]
@@ -192,7 +261,7 @@ fn a_result_keeps_to_the_schema_and_is_told_again_without_a_terminal() {
         "run     small",
         "portal  mock portal",
         " 5 of 5 enrolled",
-        "pass    all agents are enrolled: 5 (at the end)",
+        "pass    all agents are enrolled: 5 of 5 (at the end)",
     ] {
         assert!(
             view.answered.lines().any(|told| told == line),

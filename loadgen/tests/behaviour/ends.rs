@@ -67,7 +67,7 @@ fn an_interrupted_run_has_its_report_130() {
             sync.successes_per_second,
             Some(sync.successes as f64 / judged)
         );
-        let judged = "pass    all agents are enrolled: 5 (at the end)";
+        let judged = "pass    all agents are enrolled: 5 of 5 (at the end)";
         assert!(done.answered.contains(judged), "{done:#?}");
     }
 }
@@ -157,7 +157,7 @@ fn a_run_of_its_own_portal_tells_how_far_it_is_and_is_interrupted_like_any_other
     let mut going = place.start(&[]);
     let line = going.tells("5s/600s");
     assert!(line.starts_with("5s/600s 5/5 enrolled | "), "{line}");
-    assert!(line.contains("1 of 1 hold"), "{line}");
+    assert!(line.contains("0 of 1 hold, 1 SO FAR"), "{line}");
     assert!(line.chars().count() <= 120, "{line}");
     going.signal("-INT");
     let done = going.end();

@@ -295,7 +295,8 @@ fn without_a_sample_there_is_nothing_to_judge_5() {
             expecting(r#"duplicate_identities = { at_most = 0, allow_empty = true }"#)
                 .replace("[6, 12]", "[9]")
                 .replace("boot_time = \"0s\"", "boot_time = \"10h\""),
-            "referee 9 had nothing to judge and is owed; `referees = [..]` in the scenario says which are",
+            "referee 9 had nothing to judge, and `referees` names it: it needs a document, whose secrets it looks for; or leave \
+             it out: `referees = []`",
         ),
     ];
     let going: Vec<_> = rows

@@ -273,7 +273,7 @@ fn every_agent_is_somebody_and_stays_it() {
     // With another one they are others, and their tokens were used by somebody.
     let (done, place) = run("2");
     let last = done.ended(1, "FAIL").to_owned();
-    assert_eq!(last, "FAIL all agents are enrolled: 0 (at the end)");
+    assert_eq!(last, "FAIL all agents are enrolled: 0 of 5 (at the end)");
     let line = place.result().account.line(Endpoint::Enroll).clone();
     let used = Outcome::Problem(protocol::problem::ProblemCode::TokenUsed);
     assert_eq!(line.ended[used], line.started, "{line:?}");

@@ -147,7 +147,7 @@ fn answers_that_are_none_fail_a_run_and_break_nothing() {
         let last = done.ended(1, "FAIL");
         assert_eq!(
             last,
-            "FAIL at least 50 % of sync requests end `ok`: 0 % (0 µs to 2 s)"
+            "FAIL at least 50 % of sync requests end `ok`: 0 % (0 s to 2 s)"
         );
         let result = place.result();
         adds_up(&result);
@@ -188,7 +188,7 @@ fn what_comes_after_the_end_is_not_the_runs() {
     place.write("tokens", portal.tokens(5));
     let done = place.run(&["--portal", &between.url, "--tokens", "tokens"]);
     let last = done.ended(1, "FAIL");
-    assert_eq!(last, "FAIL all agents are enrolled: 0 (at the end)");
+    assert_eq!(last, "FAIL all agents are enrolled: 0 of 5 (at the end)");
     let result = place.result();
     adds_up(&result);
     assert_eq!(result.account.line(Endpoint::Enroll).ended[Outcome::Ok], 5);

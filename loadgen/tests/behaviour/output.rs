@@ -29,7 +29,7 @@ fn the_last_line_is_the_verdict_and_the_file_says_the_same() {
     // What was judged stands on stdout, what is only worth knowing on stderr.
     assert_eq!(
         done.answered.lines().next(),
-        Some("pass    all agents are enrolled: 3 (at the end)")
+        Some("pass    all agents are enrolled: 3 of 3 (at the end)")
     );
     assert!(done.told.contains("open files: "), "{done:#?}");
     assert!(done.told.contains("result: out/result.json"), "{done:#?}");

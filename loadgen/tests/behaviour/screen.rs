@@ -298,7 +298,10 @@ fn a_terminal_that_stands_still_keeps_no_result_back() {
 fn this_seconds_snapshot_is_beside_the_result_on_request() {
     let (place, mut pty, running) = long();
     pty.shows("1s/600s");
-    pty.press("s6");
+    // It is said where it was asked for, and in the log.
+    pty.press("s");
+    pty.shows("s.json is in out");
+    pty.press("6");
     pty.shows("out/snapshot-");
     pty.press("Q");
     running.end();
@@ -312,7 +315,7 @@ fn this_seconds_snapshot_is_beside_the_result_on_request() {
 
 // In shards as well, which each show their part of the list.
 #[test]
-fn an_agent_is_followed_and_arrivals_stand_still_while_they_are_told_to() {
+fn an_agent_is_followed_and_arrivals_are_held() {
     let scenario = expecting(ENROLLED).replace("\"2s\"", "\"10m\"");
     let place = Place::with(&scenario.replace(
         "count = 5",
@@ -334,13 +337,39 @@ fn an_agent_is_followed_and_arrivals_stand_still_while_they_are_told_to() {
     pty.shows("Events of nodes-1 in clu_nodes-1");
     pty.shows("s sync: ok, ");
     pty.press("p");
-    pty.shows("PAUSED");
+    pty.shows("ARRIVALS HELD");
     pty.press("pQ");
     running.end();
     pty.given_back();
     let notes = place.result().notes;
-    let still = |note: &String| note.starts_with("arrivals stood still by hand from ");
+    let still = |note: &String| note.starts_with("arrivals were held by hand from ");
     assert!(notes.iter().any(still), "{notes:?}");
+}
+
+// A replay has the time line of the run, as it was at the second that is shown.
+#[test]
+fn a_time_line_is_seen_while_it_happens_and_again_0() {
+    let steps = "[[timeline]]\nat = \"1500ms\"\ndo = \"reset_portal\"\n";
+    let place = Place::with(&(expecting(ENROLLED).replace("\"2s\"", "\"10m\"") + steps));
+    let mut pty = Pty::new(80, 24);
+    let running = pty.start(&mut place.loadgen(&RUN));
+    pty.press("3");
+    pty.shows("Time line: 0 of 1 done, the next in ");
+    pty.shows("Time line: 1 of 1 done");
+    pty.press("6");
+    pty.shows("time line, 1.5 s: the portal forgets everything");
+    pty.press("Q");
+    running.end();
+    pty.given_back();
+    let mut pty = Pty::new(80, 24);
+    let running = pty.start(&mut place.loadgen(&["view", "out", "--screen", "on"]));
+    pty.press("3");
+    pty.shows("Time line: 1 of 1 done");
+    pty.press("\u{1b}[H");
+    pty.shows("Time line: 0 of 1 done, the next in 500 ms");
+    pty.press("q");
+    running.end();
+    pty.given_back();
 }
 
 #[test]
@@ -439,7 +468,7 @@ fn whoever_looks_on_the_run_is_the_same() {
     ];
     for (shown, (code, last, result)) in ways.into_iter().zip(&runs) {
         adds_up(result);
-        let told = "FAIL at least 90 % of sync requests end `ok`: 25 % (0 µs to 9 s)";
+        let told = "FAIL at least 90 % of sync requests end `ok`: 25 % (0 s to 9 s)";
         assert_eq!(*code, Some(1), "{shown:?}");
         assert_eq!(result.exit_code, 1, "{shown:?}");
         assert_eq!(last.as_deref().unwrap_or(told), told, "{shown:?}");
@@ -554,7 +583,8 @@ fn a_finished_run_is_at_its_end_until_it_is_played() {
     pty.shows("PAUSED 1s/2s");
     pty.press("\u{1b}[C?");
     pty.shows("play and pause");
-    pty.press("6");
+    // The first key takes the help away, the second has its meaning.
+    pty.press("66\u{1b}[5~");
     pty.shows("seed    7");
     pty.press("q");
     let (code, last) = running.end();

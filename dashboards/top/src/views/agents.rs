@@ -11,10 +11,12 @@ use record::{Micros, agents::AgentName};
 use super::Scene;
 use crate::key::Key;
 use crate::look::Tone;
-use crate::text::{fitted, line, or_none, rule, words};
+use crate::text::{fitted, line, or_none, rule, words, wrapped};
 
 /// How far a page of the list goes.
 const PAGE: u64 = 10;
+/// Columns of the moment before an event.
+const MOMENT: usize = 11;
 /// How many agents around the chosen one are asked for: more than a screen is high, to either side.
 const AROUND: u64 = 100;
 
@@ -27,6 +29,8 @@ pub(crate) struct Looking {
     /// Which of those that the filter lets through is chosen, from 0.
     chosen: u64,
     followed: Option<AgentName>,
+    /// Whether the chosen one is to be followed once the list is answered: what is shown until then is another one.
+    follows_next: bool,
 }
 
 impl Looking {
@@ -43,6 +47,22 @@ impl Looking {
     /// Whether letters are text and no keys.
     pub(crate) fn is_typing(&self) -> bool {
         self.is_typing
+    }
+
+    /// Takes in what the fleet has answered.
+    pub(crate) fn see(&mut self, shown: &AgentsShown) {
+        if self.is_answered_by(shown) && std::mem::take(&mut self.follows_next) {
+            self.follow(shown);
+        }
+    }
+
+    /// Whether this is the list that is looked for.
+    fn is_answered_by(&self, shown: &AgentsShown) -> bool {
+        shown.filter == self.filter
+    }
+
+    fn follow(&mut self, shown: &AgentsShown) {
+        self.followed = chosen(self.chosen, shown).map(|row| row.name.clone());
     }
 
     /// Takes in a key while the list is seen; tells whether it meant something here.
@@ -65,10 +85,10 @@ impl Looking {
                 }
             }
             (Key::Char('/'), false) => self.is_typing = true,
-            (Key::Enter, false) => {
-                let chosen = shown.and_then(|shown| chosen(self.chosen, shown));
-                self.followed = chosen.map(|row| row.name.clone());
-            }
+            (Key::Enter, false) => match shown {
+                Some(shown) if self.is_answered_by(shown) => self.follow(shown),
+                _ => self.follows_next = true,
+            },
             (Key::Escape, false) => match self.followed.take() {
                 Some(_) => {}
                 None => *self = Self::default(),
@@ -112,10 +132,16 @@ pub(super) fn lines(scene: &Scene<'_>, body: Rect) -> Vec<Line<'static>> {
         lines.push(rule(scene.look, width, &heading));
         let room = usize::from(body.height - height).saturating_sub(1);
         let first = log.events.len().saturating_sub(room);
-        for event in log.events.iter().skip(first) {
-            let text = format!(" {:>9} {}", clock(event.at), event.what);
-            lines.push(line(scene.look, Tone::Plain, text));
-        }
+        let last = log.events.iter().skip(first);
+        let rows: Vec<String> = last
+            .flat_map(|event| {
+                let text = format!(" {:>9} {}", clock(event.at), event.what);
+                wrapped(&scene.look.text(&text), usize::from(width), MOMENT)
+            })
+            .collect();
+        let first = rows.len().saturating_sub(room);
+        let rows = rows[first..].iter();
+        lines.extend(rows.map(|row| line(scene.look, Tone::Plain, row.as_str())));
         if log.events.is_empty() {
             let text = " Nothing has happened to it since it is followed.";
             lines.push(line(scene.look, Tone::Quiet, text));
@@ -131,15 +157,19 @@ fn list(scene: &Scene<'_>, shown: &AgentsShown, width: u16, height: u16) -> Vec<
         (false, "") => String::new(),
         (false, filter) => format!(" with /{filter}"),
     };
-    let heading = format!("Agents: {}{filter}", grouped(shown.matching));
+    let heading = match looking.is_answered_by(shown) {
+        true => format!("Agents: {}{filter}", grouped(shown.matching)),
+        // What stands below is of the filter before.
+        false => format!("Agents: -{filter}"),
+    };
     let mut lines = vec![rule(scene.look, width, &heading)];
-    let name = usize::from(width).saturating_sub(58).clamp(16, 40);
+    let columns = Columns::of(usize::from(width));
     lines.push(line(
         scene.look,
         Tone::Quiet,
         format!(
-            "   {:<name$} {:<13}{:>9} {:>5} {:>9}  last call",
-            "node", "state", "synced", "doc", "clock"
+            "   {}",
+            columns.row(scene, |column| column.name().to_owned())
         ),
     ));
     // A page of the list, so that the chosen one moves and not the list.
@@ -156,11 +186,8 @@ fn list(scene: &Scene<'_>, shown: &AgentsShown, width: u16, height: u16) -> Vec<
             Gauge::Waiting => Tone::Quiet,
             _ => Tone::Open,
         };
-        lines.push(line(
-            scene.look,
-            tone,
-            format!(" {mark} {}", told(row, name)),
-        ));
+        let told = columns.row(scene, |column| column.of(row));
+        lines.push(line(scene.look, tone, format!(" {mark} {told}")));
     }
     if shown.matching == 0 {
         lines.push(line(scene.look, Tone::Plain, " Nobody."));
@@ -168,30 +195,111 @@ fn list(scene: &Scene<'_>, shown: &AgentsShown, width: u16, height: u16) -> Vec<
     lines
 }
 
-/// An agent in a line.
-fn told(row: &AgentRow, name: usize) -> String {
-    let state = match row.operating {
-        true => format!("{} +op", words(row.state.label())),
-        false => words(row.state.label()),
-    };
-    let generation = match row.generation {
-        0 => "-".to_owned(),
-        generation => generation.to_string(),
-    };
-    let clock = match row.clock_offset_ms {
-        0 => "right".to_owned(),
-        ms => format!("{:+.1} s", ms as f64 / 1e3),
-    };
-    let last = row.last_call.map_or_else(
-        || "-".to_owned(),
-        |(endpoint, outcome)| format!("{endpoint} {}", words(outcome.label())),
-    );
-    format!(
-        "{} {:<13}{:>9} {generation:>5} {clock:>9}  {last}",
-        fitted(&row.name.node, name),
-        fitted(&state, 12),
-        or_none(row.synced_ago),
-    )
+/// What is told of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Node,
+    State,
+    Synced,
+    Document,
+    Clock,
+    LastCall,
+    Cluster,
+}
+
+/// The columns that there is room for, what matters most first: one is there or not, but never a part of it.
+struct Columns(Vec<(Column, usize)>);
+
+impl Column {
+    /// With the columns that it takes at least, and those that it can make use of.
+    const ALL: [(Column, usize, usize); 7] = [
+        (Column::Node, 11, 30),
+        (Column::State, 16, 18),
+        (Column::Synced, 9, 9),
+        (Column::Document, 6, 6),
+        (Column::Clock, 10, 10),
+        (Column::LastCall, 15, 30),
+        (Column::Cluster, 20, 40),
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Column::Node => "node",
+            Column::State => "state",
+            Column::Synced => "synced",
+            Column::Document => "doc",
+            Column::Clock => "clock",
+            Column::LastCall => "last call",
+            Column::Cluster => "cluster",
+        }
+    }
+
+    /// Figures stand at the right of theirs.
+    const fn is_figure(self) -> bool {
+        matches!(self, Column::Synced | Column::Document | Column::Clock)
+    }
+
+    fn of(self, row: &AgentRow) -> String {
+        match self {
+            Column::Node => row.name.node.clone(),
+            Column::Cluster => row.name.cluster.clone(),
+            Column::State => match (row.idle, row.operating) {
+                (Some(why), _) => words(why.label()),
+                (None, true) => format!("{} +op", words(row.state.label())),
+                (None, false) => words(row.state.label()),
+            },
+            Column::Synced => or_none(row.synced_ago),
+            Column::Document => match row.generation {
+                0 => "-".to_owned(),
+                generation => generation.to_string(),
+            },
+            Column::Clock => match row.clock_offset_ms {
+                0 => "right".to_owned(),
+                ms => format!("{:+.1} s", ms as f64 / 1e3),
+            },
+            Column::LastCall => row.last_call.map_or_else(
+                || "-".to_owned(),
+                |(endpoint, outcome)| format!("{endpoint} {}", words(outcome.label())),
+            ),
+        }
+    }
+}
+
+impl Columns {
+    fn of(width: usize) -> Self {
+        // A mark stands before each line.
+        let mut left = width.saturating_sub(3);
+        let mut columns = Vec::new();
+        for (column, least, most) in Column::ALL {
+            if least > left && !columns.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(least);
+            columns.push((column, least, most));
+        }
+        let grown = columns.into_iter().map(|(column, least, most)| {
+            let more = left.min(most - least);
+            left -= more;
+            (column, least + more)
+        });
+        Self(grown.collect())
+    }
+
+    fn row(&self, scene: &Scene<'_>, cell: impl Fn(Column) -> String) -> String {
+        let cells = self.0.iter().map(|(column, width)| {
+            let text = cell(*column);
+            match column.is_figure() {
+                true => format!("{text:>width$}"),
+                false => {
+                    // Behind a figure stand two blanks, and one behind a text.
+                    let before = usize::from(*column == Column::LastCall) * 2;
+                    let text = fitted(scene.look, &text, width - before - 1);
+                    format!("{:before$}{text} ", "")
+                }
+            }
+        });
+        cells.collect()
+    }
 }
 
 /// A moment of the run, to a tenth of a second.

@@ -11,6 +11,9 @@ use super::latency;
 use crate::look::Tone;
 use crate::text::{line, rule, words};
 
+/// Columns of the names at the left.
+const NAME: usize = 19;
+
 /// Endpoints that a request was due at.
 pub(super) fn called(scene: &Scene<'_>) -> Vec<Endpoint> {
     let all = Endpoint::ALL.iter().copied();
@@ -36,16 +39,34 @@ pub(super) fn requests(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
         return vec![Line::default(), line(look, Tone::Plain, text)];
     }
     let total = scene.now.account.total();
-    let columns: Vec<(&str, &Account)> = called
-        .iter()
-        .map(|endpoint| (endpoint.label(), scene.now.account.line(*endpoint)))
-        .chain([("all", &total)])
-        .collect();
-    let cell = |text: &str, (name, account): &(&str, &Account)| {
-        // Nothing in a column is larger than what was due there.
-        let width = name.len().max(grouped(account.planned).len()) + 2;
+    // Nothing in a column is larger than what was due there.
+    let column_width =
+        |(name, account): &(&str, &Account)| name.len().max(grouped(account.planned).len()) + 2;
+    let cell = |text: &str, column: &(&str, &Account)| {
+        let width = column_width(column);
         format!("{text:>width$}")
     };
+    // Whole columns, and the sum before any of what it is of.
+    let all = ("all", &total);
+    let mut left = usize::from(width).saturating_sub(NAME + column_width(&all));
+    let mut columns: Vec<(&str, &Account)> = called
+        .iter()
+        .map(|endpoint| (endpoint.label(), scene.now.account.line(*endpoint)))
+        .take_while(|column| {
+            let fits = column_width(column) <= left;
+            left = left.saturating_sub(column_width(column));
+            fits
+        })
+        .collect();
+    let heading = match called.len() - columns.len() {
+        0 => "Requests so far".to_owned(),
+        _ => format!(
+            "Requests so far, {} of {} endpoints",
+            columns.len(),
+            called.len()
+        ),
+    };
+    columns.push(all);
     let row = |name: &str, tone: Tone, figure: &dyn Fn(&Account) -> u64| {
         let cells: String = columns
             .iter()
@@ -54,7 +75,11 @@ pub(super) fn requests(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
                 count => cell(&grouped(count), column),
             })
             .collect();
-        line(look, tone, format!(" {:<18}{cells}", words(name)))
+        line(
+            look,
+            tone,
+            format!(" {:<width$}{cells}", words(name), width = NAME - 1),
+        )
     };
     let names: String = columns
         .iter()
@@ -62,8 +87,8 @@ pub(super) fn requests(scene: &Scene<'_>, width: u16) -> Vec<Line<'static>> {
         .collect();
 
     let mut lines = vec![
-        rule(look, width, "Requests so far"),
-        line(look, Tone::Heading, format!(" {:<18}{names}", "")),
+        rule(look, width, &heading),
+        line(look, Tone::Heading, format!("{:<NAME$}{names}", "")),
         row("due", Tone::Plain, &|account| account.planned),
         row("dropped", Tone::Plain, &|account| account.dropped),
         row("started", Tone::Plain, &|account| account.started),

@@ -26,7 +26,7 @@ impl Curve {
     /// A curve whose full height stands for its highest figure, but for no less than that.
     fn of(values: Vec<Option<f64>>, at_least: f64) -> Self {
         Self {
-            last: values.iter().rev().find_map(|value| *value),
+            last: values.last().copied().flatten(),
             top: highest([&values]).max(at_least),
             values,
         }
@@ -40,7 +40,8 @@ pub(super) fn lines(scene: &Scene<'_>, body: Rect) -> Vec<Line<'static>> {
     let height = (usize::from(body.height).saturating_sub(7) / 5).clamp(1, 6);
     let with_curve = |name: &str, figure: &dyn Fn(f64) -> String, curve: Curve| {
         let last = curve.last.map_or_else(|| "-".to_owned(), figure);
-        let most = curve.last.map(|_| highest([&curve.values]));
+        let any = curve.values.iter().flatten().next();
+        let most = any.map(|_| highest([&curve.values]));
         let most = most.map_or_else(|| "-".to_owned(), figure);
         let labels = [
             format!("{name:<13} {last}"),

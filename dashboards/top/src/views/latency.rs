@@ -1,4 +1,5 @@
-//! What calls took, by endpoint: figures of the last second that had any, and curves over the seconds before.
+//! What calls took, by endpoint: figures of the last second, none where nobody called in it, and curves over the seconds
+//! before.
 //!
 //! Response counts from when a call was due, service from its first byte; of calls that got what they asked for.
 
@@ -12,10 +13,55 @@ use crate::past::{Quantile, Time};
 use crate::text::{self, Fold, curve, highest, line, or_none, rule, span};
 
 /// Columns of the table before its curve.
-const TABLE_COLUMNS: usize = 69;
+const TABLE_COLUMNS: usize = 70;
+/// Columns of an endpoint's name, and of a figure, where there is room for responses alone.
+const NAME: usize = 12;
+const FIGURE: usize = 9;
+
+/// Lines before those of the endpoints.
+pub(super) const fn heading_height(width: usize) -> usize {
+    match width {
+        0..TABLE_COLUMNS => 2,
+        _ => 1,
+    }
+}
+
+/// The responses alone, with as many of their figures as there is room for.
+fn responses(scene: &Scene<'_>, endpoints: &[Endpoint], width: usize) -> Vec<Line<'static>> {
+    use Quantile::{P50, P95, P99};
+    let look = scene.look;
+    let quantiles: &[Quantile] = match width.saturating_sub(NAME) / FIGURE {
+        0 => &[],
+        1 => &[P99],
+        2 => &[P50, P99],
+        _ => &[P50, P95, P99],
+    };
+    let row = |name: &str, figure: &dyn Fn(Quantile) -> String| {
+        let figures = quantiles.iter().map(|quantile| figure(*quantile));
+        let figures: String = figures.map(|text| format!("{text:>FIGURE$}")).collect();
+        format!(" {name:<width$}{figures}", width = NAME - 1)
+    };
+    let names = row("", &|quantile| quantile.name().to_owned());
+    let mut lines = vec![
+        rule(look, width as u16, "Response in the last second"),
+        line(look, Tone::Heading, names),
+    ];
+    for endpoint in endpoints {
+        let response = last(scene, *endpoint, Time::Response);
+        let text = row(endpoint.label(), &|quantile| {
+            or_none(response.as_ref().map(|all| quantile.of(all)))
+        });
+        lines.push(line(look, Tone::Plain, text));
+    }
+    lines
+}
 
 fn last(scene: &Scene<'_>, endpoint: Endpoint, time: Time) -> Option<Percentiles> {
-    scene.past.last(|point| point.times[endpoint].get(time))
+    let rate = &scene.now.last_second[endpoint];
+    match time {
+        Time::Response => rate.response,
+        Time::Service => rate.service,
+    }
 }
 
 fn of(scene: &Scene<'_>, endpoint: Endpoint, time: Time, quantile: Quantile) -> Vec<Option<f64>> {
@@ -28,10 +74,13 @@ fn of(scene: &Scene<'_>, endpoint: Endpoint, time: Time, quantile: Quantile) -> 
 /// A line for each endpoint, all six figures and the curve of one.
 pub(super) fn table(scene: &Scene<'_>, endpoints: &[Endpoint], width: usize) -> Vec<Line<'static>> {
     let look = scene.look;
+    if width < TABLE_COLUMNS {
+        return responses(scene, endpoints, width);
+    }
     let curve_width = width.saturating_sub(TABLE_COLUMNS + 1);
     let heading = format!(
-        "{:<9}{:>10}{:>9}{:>9}{:>12}{:>9}{:>9}{}",
-        "Latency",
+        "{:<12}{:>12}{:>8}{:>8}{:>12}{:>8}{:>8}{}",
+        "Last second",
         "response p50",
         "p95",
         "p99",
@@ -48,10 +97,11 @@ pub(super) fn table(scene: &Scene<'_>, endpoints: &[Endpoint], width: usize) -> 
         let response = last(scene, *endpoint, Time::Response);
         let service = last(scene, *endpoint, Time::Service);
         let mut text = format!(" {:<11}", endpoint.label());
-        for (percentiles, first) in [(response, 9), (service, 12)] {
-            for (quantile, width) in Quantile::ALL.iter().zip([first, 9, 9]) {
+        for (percentiles, first) in [(response, 13), (service, 11)] {
+            for (quantile, width) in Quantile::ALL.iter().zip([first, 7, 7]) {
                 let figure = or_none(percentiles.as_ref().map(|all| quantile.of(all)));
-                text.push_str(&format!("{figure:>width$}"));
+                // However long a time is, it stands apart from the one before.
+                text.push_str(&format!(" {figure:>width$}"));
             }
         }
         let values = of(scene, *endpoint, Time::Response, Quantile::P99);
@@ -80,12 +130,12 @@ pub(super) fn curves(
     let half = width.saturating_sub(13) / 2;
     let curve_width = half.saturating_sub(17);
     let response = format!(
-        "Response: due to end, {:.0} s",
+        "Response, due to end: last second, and {:.0} s",
         scene.past.length().as_seconds()
     );
     let heading = format!(
         "{:<10}{response:<half$}{}",
-        "Latency", "Service: first byte to end"
+        "Latency", "Service, first byte to end"
     );
     let mut lines = vec![rule(look, width as u16, &heading)];
     for endpoint in endpoints {
@@ -96,8 +146,9 @@ pub(super) fn curves(
         for (at, quantile) in Quantile::ALL.iter().enumerate() {
             let drawn = sides.each_ref().map(|(percentiles, highest, values)| {
                 let last = or_none(percentiles.as_ref().map(|all| quantile.of(all)));
-                let most = Micros(text::highest([&values[at]]) as u64);
-                let most = or_none(percentiles.map(|_| most));
+                let any = values[at].iter().flatten().next();
+                let most = any.map(|_| Micros(text::highest([&values[at]]) as u64));
+                let most = or_none(most);
                 let bars = curve(&values[at], *highest, Fold::Highest, curve_width, height);
                 ([(quantile.name(), last), ("max", most)], bars)
             });

@@ -9,14 +9,15 @@ use ratatui::text::{Line, Span};
 use record::judgement::grouped;
 use record::label::Label as _;
 use record::series::Gauge;
-use record::{Endpoint, Judgement, Outcome, Snapshot, Verdict};
+use record::{Endpoint, Judgement, Outcome, Snapshot, Verdict, snapshot};
 
 use super::endpoints::called;
-use super::{Scene, latency, log};
+use super::{Scene, latency, log, second};
 use crate::look::Tone;
 use crate::past::syncs;
 use crate::text::{
-    Fold, count_or_none, curve, fitted, highest, line, or_none, part, put, rule, span, words,
+    Fold, count_or_none, curve, fitted, fitting, highest, line, list, or_none, part, put, rule,
+    span, words, wrapped,
 };
 
 /// From this width on each endpoint has curves of its own.
@@ -35,9 +36,10 @@ impl Rows {
     /// What each gets of this height, for so many endpoints, codes and expectations.
     fn of(body: Rect, endpoints: u16, codes: u16, expectations: u16) -> Self {
         let states = Gauge::STATES.len() as u16;
+        let latency_heading = latency::heading_height(usize::from(body.width)) as u16;
         let mut rows = Rows {
             fleet: 1 + states,
-            latency: 2,
+            latency: 1 + latency_heading,
             answers: 1,
             expectations: 2,
         };
@@ -51,7 +53,7 @@ impl Rows {
             left
         };
         grow(&mut rows.expectations, 1 + expectations.div_ceil(2));
-        grow(&mut rows.latency, 1 + endpoints);
+        grow(&mut rows.latency, latency_heading + endpoints);
         grow(&mut rows.fleet, 2 + states);
         let mut left = grow(&mut rows.expectations, 1 + expectations);
         // A line each, or all in one: some of them would be no list.
@@ -71,6 +73,7 @@ impl Rows {
 }
 
 pub(super) fn draw(scene: &Scene<'_>, buffer: &mut Buffer, body: Rect) {
+    let look = scene.look;
     let mut endpoints = called(scene);
     // Where there is room for one, it is what agents do all day.
     endpoints.sort_by_key(|endpoint| !matches!(endpoint, Endpoint::Sync | Endpoint::CheckIn));
@@ -97,16 +100,16 @@ pub(super) fn draw(scene: &Scene<'_>, buffer: &mut Buffer, body: Rect) {
         true => latency::curves(scene, &endpoints, width, height),
         false => latency::table(scene, &endpoints, width),
     };
-    put(buffer, area, &latency);
+    put(look, buffer, area, &latency);
     let area = next(rows.answers);
-    put(buffer, area, &answers(scene, &codes, area));
+    put(look, buffer, area, &answers(scene, &codes, area));
     let area = next(rows.expectations);
-    put(buffer, area, &expectations(scene, judgements, area));
+    put(look, buffer, area, &expectations(scene, judgements, area));
     let area = next(body.height);
     if area.height > 1 && !scene.log.is_empty() {
-        let mut lines = vec![rule(scene.look, area.width, "Log")];
-        lines.extend(log::newest(scene, area.height - 1));
-        put(buffer, area, &lines);
+        let mut lines = vec![rule(look, area.width, "Log")];
+        lines.extend(log::newest(scene, area.width, area.height - 1));
+        put(look, buffer, area, &lines);
     }
 }
 
@@ -130,7 +133,7 @@ fn fleet(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
     );
     let mut lines = vec![rule(look, left.width, &heading)];
     lines.extend(waterfall(scene, usize::from(left.width)));
-    put(buffer, left, &lines);
+    put(look, buffer, left, &lines);
 
     let (offered, done) = syncs(now);
     let heading = format!(
@@ -162,9 +165,9 @@ fn fleet(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
     lines.push(line(
         look,
         Tone::Plain,
-        format!(" {}", last_sync(scene, right.width)),
+        format!(" {}", last_sync(scene, right.width.saturating_sub(1))),
     ));
-    put(buffer, right, &lines);
+    put(look, buffer, right, &lines);
     if area.height > 1 + Gauge::STATES.len() as u16 {
         let doing = format!(" {}", doing(scene));
         let last = Rect {
@@ -172,7 +175,7 @@ fn fleet(scene: &Scene<'_>, buffer: &mut Buffer, area: Rect) {
             height: 1,
             ..left
         };
-        put(buffer, last, &[line(look, Tone::Plain, doing)]);
+        put(look, buffer, last, &[line(look, Tone::Plain, doing)]);
     }
 }
 
@@ -211,19 +214,22 @@ fn doing(scene: &Scene<'_>) -> String {
     )
 }
 
-/// How stale the fleet is.
+/// How stale the fleet was when that was looked at.
 fn last_sync(scene: &Scene<'_>, width: u16) -> String {
-    let Some(last) = &scene.now.last_sync else {
+    let (Some(last), Some(at)) = (&scene.now.last_sync, scene.now.judged_at) else {
         return "last sync: -".to_owned();
     };
-    let behind = grouped(last.behind);
-    match width {
-        0..60 => format!("last sync: {behind} behind, {} at most", last.longest),
-        _ => format!(
-            "last sync: {behind} behind, p50 {} ago, p99 {}, {} at most",
-            last.ago.p50, last.ago.p99, last.longest
+    let (at, behind, longest) = (second(at), grouped(last.behind), last.longest);
+    let wordings = [
+        format!(
+            "last sync at {at}: {behind} behind, p50 {} ago, p99 {}, {longest} at most",
+            last.ago.p50, last.ago.p99
         ),
-    }
+        format!("last sync at {at}: {behind} behind, {longest} at most"),
+        format!("last sync at {at}: {behind} behind, {longest} most"),
+        format!("last sync at {at}: {behind} behind"),
+    ];
+    fitting(wordings, usize::from(width))
 }
 
 /// Outcomes that came, the worst first: what went wrong by its number, then what went well.
@@ -309,85 +315,83 @@ fn word(verdict: Verdict) -> String {
 fn tone(verdict: Verdict) -> Tone {
     match verdict {
         Verdict::Pass => Tone::Good,
-        Verdict::NoData => Tone::Open,
+        Verdict::NoData | Verdict::SoFar => Tone::Open,
         Verdict::Fail | Verdict::Overloaded | Verdict::Aborted => Tone::Bad,
     }
 }
 
-/// The verdict; while the run goes on, how many expectations hold and how many do not.
+/// The verdict; while the run goes on, how many expectations hold and how many do not, and as of when.
 fn standing(now: &Snapshot) -> String {
-    let judgements = &now.judgements;
-    if let Some(end) = &now.end {
-        return format!("{} {}", end.verdict.capitals(), end.reason);
-    }
-    if judgements.is_empty() {
-        return "not judged yet".to_owned();
-    }
-    let count = |verdict: Verdict| judgements.iter().filter(|j| j.verdict == verdict).count();
-    let mut text = format!("{} of {} hold", count(Verdict::Pass), judgements.len());
-    for verdict in [Verdict::Fail, Verdict::NoData] {
-        if count(verdict) > 0 {
-            text.push_str(&format!(", {} {}", count(verdict), word(verdict)));
+    match (&now.end, now.judged_at) {
+        (Some(end), _) => format!("Expectations: {} {}", end.verdict.capitals(), end.reason),
+        (None, Some(at)) => {
+            let standing = snapshot::standing(&now.judgements);
+            format!("Expectations at {}: {standing}", second(at))
         }
+        (None, None) => "Expectations: not judged yet".to_owned(),
     }
-    text
 }
 
-/// Those that fail first, then those without data.
+/// Those that fail first, then those without data, then those that are open.
 fn worst_first(judgements: &[Judgement]) -> Vec<&Judgement> {
     let mut sorted: Vec<&Judgement> = judgements.iter().collect();
     sorted.sort_by_key(|judgement| match judgement.verdict {
         Verdict::Fail | Verdict::Overloaded | Verdict::Aborted => 0,
         Verdict::NoData => 1,
-        Verdict::Pass => 2,
+        Verdict::SoFar => 2,
+        Verdict::Pass => 3,
     });
     sorted
 }
 
-/// `PASS     12.4 ms  99 % of sync answers …`, in this width.
-fn judged(scene: &Scene<'_>, judgement: &Judgement, width: usize) -> Vec<Span<'static>> {
-    let figure = match &judgement.figure {
-        Some(figure) => figure.to_string(),
-        None => "-".to_owned(),
-    };
-    let text = match width {
+/// What came of an expectation, and what it is.
+fn judged(judgement: &Judgement, width: usize, figures: usize) -> String {
+    let came = judgement.came().unwrap_or_else(|| "-".to_owned());
+    match width {
         // Where there is room, which part of the run the figure is of.
-        100.. => format!("{figure:<10} {} ({})", judgement.text, judgement.place),
-        _ => format!("{figure:<10} {}", judgement.text),
-    };
-    vec![
-        span(
-            scene.look,
-            tone(judgement.verdict),
-            format!(" {:<8}", word(judgement.verdict)),
-        ),
-        span(
-            scene.look,
-            Tone::Plain,
-            fitted(&text, width.saturating_sub(9)),
-        ),
-    ]
+        100.. => format!("{came:<figures$}  {} ({})", judgement.text, judgement.place),
+        _ => format!("{came:<figures$}  {}", judgement.text),
+    }
+}
+
+/// Columns of a verdict.
+const VERDICT: usize = 9;
+
+fn verdict(scene: &Scene<'_>, judgement: &Judgement) -> Span<'static> {
+    let text = format!(" {:<width$}", word(judgement.verdict), width = VERDICT - 1);
+    span(scene.look, tone(judgement.verdict), text)
 }
 
 fn expectations(scene: &Scene<'_>, judgements: &[Judgement], area: Rect) -> Vec<Line<'static>> {
-    let standing = standing(scene.now);
-    let heading = fitted(
-        &format!("Expectations: {standing}"),
-        usize::from(area.width).saturating_sub(5),
-    );
-    let mut lines = vec![rule(scene.look, area.width, heading.trim_end())];
-    let rows = usize::from(area.height.saturating_sub(1));
+    let look = scene.look;
     let width = usize::from(area.width);
+    let heading = fitted(look, &standing(scene.now), width.saturating_sub(5));
+    let mut lines = vec![rule(look, area.width, heading.trim_end())];
+    let rows = usize::from(area.height.saturating_sub(1));
     let columns = match judgements.len() > rows {
         true => 2,
         false => 1,
     };
     let sorted = worst_first(judgements);
+    // Below each other they are a column; beside each other there is no room for one.
+    let figures = match columns {
+        1 => sorted
+            .iter()
+            .filter_map(|judgement| judgement.came())
+            .map(|came| came.len())
+            .max(),
+        _ => None,
+    };
+    let figures = figures.unwrap_or(0).clamp(1, width / 4);
     for row in 0..rows.min(sorted.len()) {
         let mut spans = Vec::new();
         for column in 0..columns {
             if let Some(judgement) = sorted.get(row + column * rows) {
-                spans.extend(judged(scene, judgement, width / columns));
+                let width = width / columns;
+                let text = judged(judgement, width, figures);
+                let text = fitted(look, &text, width.saturating_sub(VERDICT));
+                spans.push(verdict(scene, judgement));
+                spans.push(span(look, Tone::Plain, text));
             }
         }
         lines.push(Line::from(spans));
@@ -397,44 +401,59 @@ fn expectations(scene: &Scene<'_>, judgements: &[Judgement], area: Rect) -> Vec<
     if let (Some(last), true) = (lines.last_mut(), unseen > 0 && rows > 0) {
         let text = format!(" and {} more", unseen + 1);
         last.spans.truncate(2);
-        last.push_span(span(scene.look, Tone::Plain, text));
+        last.push_span(span(look, Tone::Plain, text));
     }
     lines
 }
 
-/// The run in words, a line for each thing, what matters most first.
+/// The run in words, a line for each thing, what matters most first; what is long takes several.
 pub(super) fn in_words(scene: &Scene<'_>, body: Rect) -> Vec<Line<'static>> {
     let (look, now) = (scene.look, scene.now);
     let width = usize::from(body.width);
-    let plain = |text: String| line(look, Tone::Plain, text);
-    let mut lines = states(scene);
     let (offered, done) = syncs(now);
-    lines.push(plain(format!(
-        " syncs {} offered, {} done a second",
-        grouped(offered),
-        count_or_none(done)
-    )));
-    let sync = |endpoint: Endpoint| scene.past.last(|point| point.times[endpoint].response);
+    let sync = |endpoint: Endpoint| now.last_second[endpoint].response;
     let sync = sync(Endpoint::Sync).or_else(|| sync(Endpoint::CheckIn));
-    lines.push(plain(format!(
-        " response p50 {} p99 {}",
-        or_none(sync.map(|all| all.p50)),
-        or_none(sync.map(|all| all.p99))
-    )));
     let codes: Vec<String> = codes(scene)
         .iter()
         .map(|(outcome, count)| format!("{} {}", words(outcome.label()), grouped(*count)))
         .collect();
-    lines.push(plain(fitted(&format!(" {}", codes.join(", ")), width)));
-    lines.push(plain(format!(" {}", standing(now))));
+    let [enrolled, states] = states(scene);
+    let told = [
+        enrolled,
+        states,
+        format!(
+            " last second: {} syncs offered, {} done, response p50 {} p99 {}",
+            grouped(offered),
+            count_or_none(done),
+            or_none(sync.map(|all| all.p50)),
+            or_none(sync.map(|all| all.p99))
+        ),
+        match codes.is_empty() {
+            true => " no answer yet".to_owned(),
+            false => format!(" so far: {}", list(&codes)),
+        },
+        format!(" {}", standing(now)),
+    ];
+    let wrapped = |text: &str, indent| wrapped(&look.text(text), width, indent);
+    let mut lines: Vec<Line<'static>> = told
+        .iter()
+        .flat_map(|text| wrapped(text, 3))
+        .map(|text| line(look, Tone::Plain, text))
+        .collect();
     for judgement in worst_first(&now.judgements) {
-        lines.push(Line::from(judged(scene, judgement, width)));
+        let verdict = verdict(scene, judgement);
+        let text = format!("{}{}", verdict.content, judged(judgement, width, 1));
+        let mut rows = wrapped(&text, VERDICT).into_iter();
+        let first = rows.next().unwrap_or_default();
+        let rest = first.get(VERDICT..).unwrap_or_default().to_owned();
+        lines.push(Line::from(vec![verdict, span(look, Tone::Plain, rest)]));
+        lines.extend(rows.map(|row| line(look, Tone::Plain, row)));
     }
     lines
 }
 
 /// Who is enrolled, and where everybody is.
-pub(super) fn states(scene: &Scene<'_>) -> Vec<Line<'static>> {
+pub(super) fn states(scene: &Scene<'_>) -> [String; 2] {
     let now = scene.now;
     let enrolled = format!(
         " {} of {} enrolled",
@@ -446,7 +465,5 @@ pub(super) fn states(scene: &Scene<'_>) -> Vec<Line<'static>> {
         .filter(|state| now.gauges[**state] > 0)
         .map(|state| format!("{} {}", words(state.label()), grouped(now.gauges[*state])))
         .collect();
-    [enrolled, format!(" {}", states.join(", "))]
-        .map(|text| line(scene.look, Tone::Plain, text))
-        .into()
+    [enrolled, format!(" {}", list(&states))]
 }
