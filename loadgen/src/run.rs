@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_drive::files::{Outlives, replace, set_aside, unfinished};
+use fleet::foreign::TokenCommand;
 use fleet::run::{ForeignPortal, Interrupt, NotStarted, Options, Run, Sharding, prepare};
 use fleet::usage::room_for_threads;
 use fleet::worker::Program;
@@ -47,10 +48,12 @@ pub(crate) fn run(
     #[cfg(not(debug_assertions))]
     let breaks_at = None;
     let scenario = scenario(&options.scenario)?;
+    let token_command = TokenCommand::default();
     let fleet_options = Options {
         portal: options.portal.map(|url| ForeignPortal {
             url,
             tokens: options.tokens,
+            token_command: token_command.clone(),
             identities: options.identities,
             release_key: options.release_key,
         }),
@@ -83,7 +86,8 @@ pub(crate) fn run(
     });
     let (run, out) = match started {
         None => {
-            // Whatever was being waited for ends with the program.
+            // Whatever was being waited for ends with the program, but for another program.
+            token_command.end();
             runtime.shutdown_background();
             return Ok(over(Findings {
                 interrupted: vec!["interrupted before the run had begun".to_owned()],
