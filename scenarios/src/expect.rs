@@ -713,6 +713,7 @@ mod tests {
     use protocol::problem::ProblemCode;
     use record::recorder::Recorder;
     use record::samples::Sample;
+    use record::verdict::Verdict;
 
     use super::*;
 

@@ -37,8 +37,7 @@ form! {
         duration: Positive, required;
         /// How long from the start nothing is judged, but for counts and the fleet's figures. Default 0s.
         warm_up: Span, optional;
-        /// The referees that it owes: one that judges nothing leaves the run without data. Default 6, 9, 12 for `pbx`, 9 for
-        /// `check-in`.
+        /// The referees that it owes: one that judges nothing leaves the run without data. Default 6, 9, 12.
         referees: Vec<At<Count<1, 13>>>, optional;
         /// Who the agents are.
         population: Vec<At<Population>>, required;
