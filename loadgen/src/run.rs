@@ -118,6 +118,8 @@ fn start(
     out: Option<PathBuf>,
 ) -> Result<(Run, PathBuf), NotStarted> {
     let name = scenario.name.clone();
+    can_be_made(out.as_deref().unwrap_or(Path::new(RESULTS)))
+        .map_err(|missing| NotStarted::Preflight(vec![missing]))?;
     let prepared = prepare(scenario, options)?;
     for line in prepared.told() {
         tell(line);
@@ -143,23 +145,45 @@ fn set_result_aside(out: &Path) {
 fn place(out: Option<PathBuf>, name: &str) -> Result<PathBuf, String> {
     let folder = match out {
         Some(out) => {
-            let cannot = |error| format!("--out {}: it cannot be made: {error}", out.display());
-            fs::create_dir_all(&out).map_err(cannot)?;
+            fs::create_dir_all(&out).map_err(|error| unmade(&out, &error))?;
             out
         }
         None => own_folder(name).map_err(|error| {
             format!("{RESULTS}: no folder for the result can be made: {error} (--out)")
         })?,
     };
+    takes_result(&folder)?;
+    Ok(folder)
+}
+
+/// Whether the folder of a result can be had, found out before anything is started for the run. Leaves nothing behind.
+fn can_be_made(folder: &Path) -> Result<(), String> {
+    let missing: Vec<&Path> = folder
+        .ancestors()
+        .take_while(|folder| !folder.as_os_str().is_empty() && folder.symlink_metadata().is_err())
+        .collect();
+    let made = fs::create_dir_all(folder).map_err(|error| unmade(folder, &error));
+    let can = made.and_then(|()| takes_result(folder));
+    for folder in missing {
+        // Those that could not be made are not there.
+        let _ = fs::remove_dir(folder);
+    }
+    can
+}
+
+fn unmade(folder: &Path, error: &io::Error) -> String {
+    format!("--out {}: it cannot be made: {error}", folder.display())
+}
+
+/// Whether a result can be written to this folder, over the one that may be there.
+fn takes_result(folder: &Path) -> Result<(), String> {
     let file = folder.join(RESULT);
     let probe = unfinished(&file);
     let writable = match file.is_dir() {
         true => Err(io::ErrorKind::IsADirectory.into()),
         false => File::create(&probe).and_then(|_| fs::remove_file(&probe)),
     };
-    let cannot = |error: io::Error| format!("{}: it cannot be written: {error}", file.display());
-    writable.map_err(cannot)?;
-    Ok(folder)
+    writable.map_err(|error| format!("{}: it cannot be written: {error}", file.display()))
 }
 
 /// Made here and now, so that two runs at once do not take the same one.

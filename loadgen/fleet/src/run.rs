@@ -338,6 +338,13 @@ impl Checked {
                  yours, say so with --i-own-this-target"
             )));
         }
+        if portal.tokens.is_none() && portal.identities.is_none() {
+            return Err(usage(
+                "--portal: a portal of your own needs tokens to enroll with (--tokens), or agents that are enrolled \
+                 (--identities)"
+                    .to_owned(),
+            ));
+        }
         let identities = match &portal.identities {
             None => Ok(None),
             Some(folder) => Identities::open(folder)
@@ -345,8 +352,7 @@ impl Checked {
                 .map_err(|why| format!("--identities: {why}")),
         };
         let tokens = match &portal.tokens {
-            None if portal.identities.is_some() => Ok(Vec::new()),
-            None => Err("a foreign portal needs tokens to enroll with (--tokens)".to_owned()),
+            None => Ok(Vec::new()),
             Some(tokens) => tokens
                 .read(agents, &portal.token_command)
                 .map_err(|why| format!("--tokens: {why}")),
