@@ -5,7 +5,7 @@ use record::judgement::grouped;
 use scenario::Host;
 
 use crate::cli::CheckOptions;
-use crate::read::{NoScenario, scenario};
+use crate::read::scenario;
 use crate::{Usage, answer};
 
 pub(crate) fn check(options: CheckOptions) -> Result<Exit, Usage> {
@@ -24,8 +24,8 @@ pub(crate) fn check(options: CheckOptions) -> Result<Exit, Usage> {
             }
             Ok(Exit::Held)
         }
-        Err(NoScenario::Mistakes(mistakes)) if options.json => {
-            answer(&mistakes.to_json().to_string());
+        Err(none) if options.json => {
+            answer(&none.to_json(&options.scenario.scenario).to_string());
             Ok(Exit::Usage)
         }
         Err(none) => Err(none.into()),

@@ -9,7 +9,7 @@ use fleet::foreign::TokenSource;
 
 /// Runs fleets of real agents against a portal, and gives one verdict.
 #[derive(Debug, Parser)]
-#[command(name = "loadgen", version, after_help = EXAMPLES)]
+#[command(name = "loadgen", version, after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
 pub(crate) struct Cli<C: Subcommand> {
     /// What to do.
     #[command(subcommand)]
@@ -78,8 +78,9 @@ Examples:
   loadgen list                              the scenarios that there are
   loadgen explain steady                    what that would do
   loadgen check my.toml                     every mistake in it at once
-  loadgen view out/result.json              a run that is over, once more
+  loadgen view out/result.json              a run that is over, once more";
 
+const EXIT_CODES: &str = "\
 Exit codes:
   0    what was expected held
   1    it did not
@@ -135,10 +136,14 @@ const VIEW_EXAMPLES: &str = "\
 Examples:
   loadgen view out/result.json     on the screen, paused at the end; Space plays it
   loadgen view out --screen off    in plain lines, the verdict last
-  ssh lab cat out/result.json > r.json && loadgen view r.json
+  ssh lab cat out/result.json | loadgen view /dev/stdin
 
-Exit codes: 0 the file could be read, whatever the verdict was; 2 it could not;
-130 interrupted.";
+The file is a regular one, or a pipe that is open already: /dev/stdin, <(…).
+
+Exit codes:
+  0    the file could be read, whatever the verdict was
+  2    it could not, or it contradicts itself
+  130  interrupted";
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -166,7 +171,7 @@ pub(crate) enum ScreenChoice {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Runs a scenario and gives its verdict.
-    #[command(after_help = RUN_EXAMPLES)]
+    #[command(after_help = format!("{RUN_EXAMPLES}\n\n{EXIT_CODES}"))]
     Run(RunOptions),
     /// Reads a scenario and tells everything that is wrong with it.
     #[command(after_help = CHECK_EXAMPLES)]
@@ -228,6 +233,9 @@ pub(crate) struct ViewOptions {
     pub screen: ScreenOptions,
 }
 
+/// The argument that names a scenario.
+pub(crate) const SCENARIO: &str = "scenario";
+
 /// What a scenario is read from, and what is set otherwise.
 #[derive(Debug, Args)]
 pub(crate) struct ScenarioOptions {
@@ -269,7 +277,8 @@ pub(crate) struct RunOptions {
     /// that the machine trusts; SSL_CERT_FILE names a private authority.
     #[arg(long, value_name = "URL", env = "LOADGEN_PORTAL")]
     pub portal: Option<String>,
-    /// Tokens to enroll with at that portal, as JSON lines: a file, cmd:COMMAND, or http:…
+    /// Tokens to enroll with at that portal, as JSON lines: a file, cmd:COMMAND, or http:… A command has no input and no
+    /// terminal to ask at; it ends with the run.
     #[arg(
         long,
         value_name = "FILE|cmd:…|http:…",

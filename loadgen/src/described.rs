@@ -1,15 +1,12 @@
 //! `loadgen schema`, `completions` and `man`: the program and its files, described for editors, shells and readers.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-
-use agent_drive::files::{Outlives, replace};
-use clap::CommandFactory as _;
-use clap_mangen::Man;
+use clap::builder::PossibleValuesParser;
+use clap::{Command, CommandFactory as _};
+use clap_complete::Shell;
 use record::Exit;
+use scenario::shipped::shipped;
 
-use crate::cli::{Cli, Command, CompletionsOptions, ManOptions, SchemaOf, SchemaOptions};
+use crate::cli::{self, Cli, CompletionsOptions, ManOptions, SchemaOf, SchemaOptions};
 use crate::{Usage, answer, answer_all};
 
 pub(crate) fn schema(options: &SchemaOptions) -> Exit {
@@ -22,29 +19,35 @@ pub(crate) fn schema(options: &SchemaOptions) -> Exit {
 }
 
 pub(crate) fn completions(options: &CompletionsOptions) -> Exit {
-    let mut script = Vec::new();
-    clap_complete::generate(
-        options.shell,
-        &mut Cli::<Command>::command(),
-        "loadgen",
-        &mut script,
-    );
-    answer_all(&script);
+    let program = Cli::<cli::Command>::command();
+    let program = match options.shell {
+        // Where a name does not fit, bash offers files; other shells offer either the one or the other.
+        Shell::Bash => with_shipped_names(program),
+        _ => program,
+    };
+    answer_all(&command_line::completions(options.shell, program));
     Exit::Held
 }
 
+/// The program as if a scenario could only be a shipped one.
+fn with_shipped_names(program: Command) -> Command {
+    program.mut_subcommands(|command| {
+        command.mut_args(|argument| match argument.get_id() == cli::SCENARIO {
+            true => {
+                let names = shipped().iter().map(|shipped| shipped.name);
+                argument.value_parser(PossibleValuesParser::new(names))
+            }
+            false => argument,
+        })
+    })
+}
+
 pub(crate) fn man(options: &ManOptions) -> Result<Exit, Usage> {
-    let mut program = Cli::<Command>::command().disable_help_subcommand(true);
-    program.build();
+    let program = Cli::<cli::Command>::command();
     match &options.folder {
-        None => {
-            let mut page = Vec::new();
-            let rendered = Man::new(program).render(&mut page);
-            rendered.expect("a buffer takes whatever is written");
-            answer_all(&page);
-        }
+        None => answer_all(&command_line::page(program)),
         Some(folder) => {
-            let written = pages(&program, folder).map_err(|error| {
+            let written = command_line::write_pages(program, folder).map_err(|error| {
                 Usage(format!(
                     "{}: pages cannot be written: {error}",
                     folder.display()
@@ -56,22 +59,4 @@ pub(crate) fn man(options: &ManOptions) -> Result<Exit, Usage> {
         }
     }
     Ok(Exit::Held)
-}
-
-/// Writes a page for the program and one for each of its commands.
-fn pages(program: &clap::Command, folder: &Path) -> io::Result<Vec<PathBuf>> {
-    fs::create_dir_all(folder)?;
-    let commands = std::iter::once(program).chain(program.get_subcommands());
-    commands
-        .map(|command| {
-            let man = Man::new(command.clone());
-            let mut page = Vec::new();
-            man.render(&mut page)?;
-            let file = folder.join(man.get_filename());
-            replace(&file, 0o666, &page, Outlives::ProgramEnd).map_err(|error| {
-                io::Error::new(error.kind(), format!("{}: {error}", man.get_filename()))
-            })?;
-            Ok(file)
-        })
-        .collect()
 }

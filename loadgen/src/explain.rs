@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use crate::check::counted;
 use crate::cli::CheckOptions;
-use crate::read::{NoScenario, scenario};
+use crate::read::scenario;
 use crate::{Usage, answer};
 
 pub(crate) fn explain(options: &CheckOptions) -> Result<Exit, Usage> {
     let scenario = match scenario(&options.scenario) {
         Ok(scenario) => scenario,
-        Err(NoScenario::Mistakes(mistakes)) if options.json => {
-            answer(&mistakes.to_json().to_string());
+        Err(none) if options.json => {
+            answer(&none.to_json(&options.scenario.scenario).to_string());
             return Ok(Exit::Usage);
         }
         Err(none) => return Err(none.into()),
@@ -52,7 +52,7 @@ fn in_json(scenario: &Scenario, forecast: &Forecast, fit: &Fit) -> Value {
         "duration_seconds": scenario.duration.as_secs_f64(),
         "window": scenario.window(),
         "forecast": forecast,
-        "preflight": { "told": fit.told, "missing": fit.missing, "shards": fit.shards },
+        "preflight": { "told": fit.told, "missing": fit.missing, "processes": fit.sources.len() },
         "timeline": timeline
             .map(|entry| json!({ "at_seconds": entry.at.as_secs_f64(), "what": entry.action.text() }))
             .collect::<Vec<_>>(),
@@ -100,10 +100,7 @@ fn in_words(scenario: &Scenario, forecast: &Forecast, fit: &Fit) -> Vec<String> 
             let (number, needs) = (referee.get(), referee.needs());
             format!("{number:<2} {name}: needs {needs}")
         });
-        part(
-            "Referees that watch, but need not judge: this scenario is not sure to give them anything",
-            not_owed.collect(),
-        );
+        part("Referees that watch, and are not owed", not_owed.collect());
     }
     part("NO_DATA ahead", scenario.without_data(Host::Embedded));
     let ends = ends(scenario).map(|(exit, why)| format!("{:<3} {why}", exit.code()));

@@ -17,11 +17,11 @@ mod told;
 mod view;
 mod worker;
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use clap::Parser as _;
+use command_line::Unwritten;
 use fleet::worker::Program;
 use record::Exit;
 use tracing_subscriber::EnvFilter;
@@ -38,7 +38,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Usage(String);
 
 fn main() -> ExitCode {
-    let cli = Cli::<Called>::parse();
+    let cli: Cli<Called> = match command_line::parse(Exit::Preflight.code()) {
+        Ok(cli) => cli,
+        Err(exit) => return exit,
+    };
     let colors = cli.terminal.has_colors();
     let done = log(&cli.log, cli.log_format, colors).and_then(|()| match cli.command {
         Called::ByPeople(command) => {
@@ -71,7 +74,7 @@ fn done(command: Command, terminal: &TerminalOptions, program: Program) -> Resul
 fn if_told(exit: Exit) -> Exit {
     match UNWRITTEN.get() {
         Some(error) => {
-            tell(&format!("standard output cannot be written: {error}"));
+            tell(&Unwritten(error).to_string());
             match exit {
                 Exit::Held => Exit::Preflight,
                 worse => worse,
@@ -107,12 +110,9 @@ fn answer(line: &str) {
     answer_all(format!("{}\n", one_line(line)).as_bytes());
 }
 
-/// The answer: stdout. A reader that has gone has read enough.
+/// The answer: stdout.
 fn answer_all(bytes: &[u8]) {
-    let mut stdout = io::stdout().lock();
-    if let Err(error) = stdout.write_all(bytes).and_then(|()| stdout.flush())
-        && error.kind() != io::ErrorKind::BrokenPipe
-    {
+    if let Err(error) = command_line::print(bytes) {
         let _ = UNWRITTEN.set(error);
     }
 }

@@ -2,10 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use scenario::scenario::BYTES_MAX;
 use scenario::{Mistakes, Overrides, Scenario, shipped};
+use serde_json::{Value, json};
 
 use crate::Usage;
 use crate::cli::ScenarioOptions;
@@ -17,6 +19,18 @@ impl From<NoScenario> for Usage {
             NoScenario::Unreadable(why) => why,
             NoScenario::Mistakes(mistakes) => mistakes.to_string(),
         })
+    }
+}
+
+impl NoScenario {
+    /// For programs: a list of what is wrong, as [`Mistakes::to_json`] has it.
+    pub(crate) fn to_json(&self, file: &str) -> Value {
+        match self {
+            Self::Mistakes(mistakes) => mistakes.to_json(),
+            Self::Unreadable(why) => {
+                json!([{ "file": file, "key": "", "what": why, "suggestion": null }])
+            }
+        }
     }
 }
 
@@ -49,14 +63,36 @@ fn text(name: &str) -> Result<String, String> {
     }
 }
 
+pub(crate) fn unreadable(error: io::Error) -> String {
+    format!("it cannot be read: {error}")
+}
+
+/// Opens what has an end: a file, or a pipe that is open already. A pipe with a name waits for somebody to write to it, and
+/// devices go on for ever.
+pub(crate) fn open(path: &Path, expected: &str) -> Result<File, String> {
+    let kind = fs::metadata(path).map_err(unreadable)?.file_type();
+    let is_open = OPEN_ALREADY.iter().any(|open| path.starts_with(open));
+    let other = match kind {
+        _ if kind.is_file() || kind.is_fifo() && is_open => {
+            return File::open(path).map_err(unreadable);
+        }
+        _ if kind.is_dir() => "a directory",
+        _ if kind.is_fifo() => "a named pipe",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    Err(format!(
+        "it is {other}; expected {expected}, or a pipe as /dev/stdin or <(…)"
+    ))
+}
+
+/// Where a process has the files that it was started with.
+const OPEN_ALREADY: [&str; 3] = ["/dev/stdin", "/dev/fd", "/proc/self/fd"];
+
 fn file(path: &Path) -> Result<String, String> {
-    let unreadable = |error: io::Error| format!("it cannot be read: {error}");
-    if fs::metadata(path).map_err(unreadable)?.is_dir() {
-        return Err("it is a directory; expected a scenario file".to_owned());
-    }
     // No more than a scenario may have is read, whatever the file's size is said to be.
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(unreadable)?;
+    let file = open(path, "a scenario file")?;
     let most = BYTES_MAX as u64 + 1;
     file.take(most)
         .read_to_end(&mut bytes)

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_drive::files::{Outlives, replace, set_aside, unfinished};
+use fleet::foreign::TokenCommand;
 use fleet::run::{ForeignPortal, Interrupt, NotStarted, Options, Run, Sharding, prepare};
 use fleet::usage::room_for_threads;
 use fleet::worker::Program;
@@ -48,10 +49,12 @@ pub(crate) fn run(
     #[cfg(not(debug_assertions))]
     let breaks_at = None;
     let scenario = scenario(&options.scenario)?;
+    let token_command = TokenCommand::default();
     let fleet_options = Options {
         portal: options.portal.map(|url| ForeignPortal {
             url,
             tokens: options.tokens,
+            token_command: token_command.clone(),
             identities: options.identities,
             release_key: options.release_key,
         }),
@@ -84,7 +87,8 @@ pub(crate) fn run(
     });
     let (run, out) = match started {
         None => {
-            // Whatever was being waited for ends with the program.
+            // Whatever was being waited for ends with the program, but for another program.
+            token_command.end();
             runtime.shutdown_background();
             return Ok(over(Findings {
                 interrupted: vec!["interrupted before the run had begun".to_owned()],
@@ -115,6 +119,8 @@ fn start(
     out: Option<PathBuf>,
 ) -> Result<(Run, PathBuf), NotStarted> {
     let name = scenario.name.clone();
+    can_be_made(out.as_deref().unwrap_or(Path::new(RESULTS)))
+        .map_err(|missing| NotStarted::Preflight(vec![missing]))?;
     let prepared = prepare(scenario, options)?;
     for line in prepared.told() {
         tell(line);
@@ -140,23 +146,45 @@ fn set_result_aside(out: &Path) {
 fn place(out: Option<PathBuf>, name: &str) -> Result<PathBuf, String> {
     let folder = match out {
         Some(out) => {
-            let cannot = |error| format!("--out {}: it cannot be made: {error}", out.display());
-            fs::create_dir_all(&out).map_err(cannot)?;
+            fs::create_dir_all(&out).map_err(|error| unmade(&out, &error))?;
             out
         }
         None => own_folder(name).map_err(|error| {
             format!("{RESULTS}: no folder for the result can be made: {error} (--out)")
         })?,
     };
+    takes_result(&folder)?;
+    Ok(folder)
+}
+
+/// Whether the folder of a result can be had, found out before anything is started for the run. Leaves nothing behind.
+fn can_be_made(folder: &Path) -> Result<(), String> {
+    let missing: Vec<&Path> = folder
+        .ancestors()
+        .take_while(|folder| !folder.as_os_str().is_empty() && folder.symlink_metadata().is_err())
+        .collect();
+    let made = fs::create_dir_all(folder).map_err(|error| unmade(folder, &error));
+    let can = made.and_then(|()| takes_result(folder));
+    for folder in missing {
+        // Those that could not be made are not there.
+        let _ = fs::remove_dir(folder);
+    }
+    can
+}
+
+fn unmade(folder: &Path, error: &io::Error) -> String {
+    format!("--out {}: it cannot be made: {error}", folder.display())
+}
+
+/// Whether a result can be written to this folder, over the one that may be there.
+fn takes_result(folder: &Path) -> Result<(), String> {
     let file = folder.join(RESULT);
     let probe = unfinished(&file);
     let writable = match file.is_dir() {
         true => Err(io::ErrorKind::IsADirectory.into()),
         false => File::create(&probe).and_then(|_| fs::remove_file(&probe)),
     };
-    let cannot = |error: io::Error| format!("{}: it cannot be written: {error}", file.display());
-    writable.map_err(cannot)?;
-    Ok(folder)
+    writable.map_err(|error| format!("{}: it cannot be written: {error}", file.display()))
 }
 
 /// Made here and now, so that two runs at once do not take the same one.

@@ -188,7 +188,7 @@ fn watch(mut terminal: Terminal, mut screen: Screen, mut source: impl Source) ->
             News::Over => return Ok(()),
         }
         let size_now = terminal.size()?;
-        is_news |= std::mem::replace(&mut size, size_now) != size_now;
+        is_news |= std::mem::replace(&mut size, size_now) != size_now || terminal.is_stale();
     }
 }
 

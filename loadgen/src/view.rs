@@ -3,8 +3,7 @@
 //! It judges nothing anew: what is shown is what the file says. So the exit code says whether the file could be read and
 //! not what the verdict was, which is the last line and in the file.
 
-use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,6 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 use top::{Look, Screen};
 
 use crate::cli::{TerminalOptions, ViewOptions};
+use crate::read::{open, unreadable};
 use crate::run::{Interrupts, RESULT, judged};
 use crate::screen::{Show, show_again};
 use crate::told::tell;
@@ -44,7 +44,10 @@ fn read(path: &Path) -> Result<RunResult, Usage> {
         false => PathBuf::from(path),
     };
     let wrong = |why: String| Usage(format!("{}: {why}", file.display()));
-    let text = fs::read(&file).map_err(|error| wrong(format!("it cannot be read: {error}")))?;
+    let mut text = Vec::new();
+    open(&file, "a result file")
+        .and_then(|mut opened| opened.read_to_end(&mut text).map_err(unreadable))
+        .map_err(wrong)?;
     RunResult::read(&text).map_err(|error| wrong(error.to_string()))
 }
 

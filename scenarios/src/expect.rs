@@ -21,7 +21,6 @@ use record::micros::{Micros, Window};
 use record::outcome::{Class, Outcome};
 use record::result::RunResult;
 use record::samples::Samples;
-use record::verdict::Verdict;
 
 use crate::form::leaf::{Count, Percentile, Word, a_word, word};
 use crate::form::{At, Node, Reader, Slot, Written, listed};
@@ -188,14 +187,9 @@ impl Expectation {
     /// Judges it: `pass`, `fail`, or `no_data` where there is nothing to judge, `allow_empty` or not.
     pub fn judge(&self, evidence: &Evidence<'_>) -> Judgement {
         let (figure, bound) = self.expected.measure(evidence);
-        let verdict = match figure {
-            None => Verdict::NoData,
-            Some(figure) if bound.holds(figure) => Verdict::Pass,
-            Some(_) => Verdict::Fail,
-        };
         Judgement {
             text: self.expected.text(),
-            verdict,
+            verdict: bound.verdict(figure),
             figure,
             of: figure.and_then(|_| self.expected.whole(evidence)),
             bound,
@@ -769,6 +763,7 @@ mod tests {
     use protocol::problem::ProblemCode;
     use record::recorder::Recorder;
     use record::samples::Sample;
+    use record::verdict::Verdict;
 
     use super::*;
 

@@ -103,6 +103,17 @@ impl Reader {
 }
 
 impl<T> At<T> {
+    /// Where a mistake is mended that this and `other` make together: in the option, where `other` was set by one.
+    pub(crate) fn set_with<O>(&self, other: &At<O>) -> At<()> {
+        match &other.origin {
+            Origin::Option(_) => At {
+                origin: other.origin.clone(),
+                ..self.place()
+            },
+            Origin::File(_) => self.place(),
+        }
+    }
+
     /// Its place alone.
     pub(crate) fn place(&self) -> At<()> {
         At {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use record::label::Label;
 use record::result::Protocol;
 
 use crate::form::leaf::{Count, duration_text};
@@ -82,18 +81,6 @@ impl Population {
         place: &At<()>,
         reader: &mut Reader,
     ) -> Option<Self> {
-        if let Some(protocol) = written.protocol.good()
-            && protocol.value == Protocol::CheckIn
-        {
-            reader.unfit(
-                protocol,
-                format!(
-                    "fleets of the `{}` protocol do not exist yet",
-                    Protocol::CheckIn.label()
-                ),
-                Some(Suggestion::Write(format!("\"{}\"", Protocol::Pbx.label()))),
-            );
-        }
         let count = written.count.good().map(|at| at.value.get());
         let arrival = match written.arrival.or(written::Arrival::AllAtOnce) {
             None => None,
@@ -272,12 +259,12 @@ pub(crate) fn shared_out(shares: &[Share], count: u64) -> Vec<u64> {
 /// Tells an arrival that takes longer than the run.
 pub(crate) fn check_arrival(
     population: &Population,
-    duration: Duration,
+    duration: &At<Duration>,
     place: &At<()>,
     reader: &mut Reader,
 ) {
     let length = population.arrival.length();
-    if length > duration {
+    if length > duration.value {
         let arrival = At {
             path: format!("{}.arrival", place.path),
             ..place.clone()
@@ -285,9 +272,9 @@ pub(crate) fn check_arrival(
         let what = format!(
             "takes {}, the run ends after {}",
             duration_text(length),
-            duration_text(duration)
+            duration_text(duration.value)
         );
-        reader.unfit(&arrival, what, None);
+        reader.unfit(&arrival.set_with(duration), what, None);
     }
 }
 

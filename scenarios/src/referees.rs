@@ -2,8 +2,8 @@
 //! scenario gives.
 //!
 //! All of them watch in every run, and a breach is one whoever owes what. Owed are those without which a run has shown too
-//! little: one that is owed and judged nothing leaves it without data. Where the scenario names none, that are those that
-//! it gives something to judge.
+//! little: one that is owed and judged nothing leaves it without data. Where the scenario names none, that are those of
+//! [`RefereeNumber::BY_DEFAULT`] that it gives something to judge.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub struct RefereeNumber(u8);
 /// Which referees a run owes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Referees {
-    /// Those that the scenario gives something to judge.
+    /// Those of [`RefereeNumber::BY_DEFAULT`] that the scenario gives something to judge.
     Default,
     /// Those that it names.
     Named(BTreeSet<RefereeNumber>),
@@ -98,6 +98,10 @@ impl RefereeNumber {
         all
     };
 
+    /// Those that a scenario owes that names none: how fast syncs follow each other, secrets, signatures.
+    pub const BY_DEFAULT: [RefereeNumber; 3] =
+        [RefereeNumber(6), RefereeNumber(9), RefereeNumber(12)];
+
     /// A referee's number; none for a number that no referee has.
     pub fn new(number: u8) -> Option<Self> {
         (1..=13).contains(&number).then_some(RefereeNumber(number))
@@ -139,7 +143,7 @@ impl Scenario {
         match &self.referees {
             Referees::Named(named) => named.clone(),
             Referees::Default => {
-                let all = RefereeNumber::ALL.into_iter();
+                let all = RefereeNumber::BY_DEFAULT.into_iter();
                 all.filter(|referee| self.gives(*referee, host) == Some(true))
                     .collect()
             }

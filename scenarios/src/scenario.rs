@@ -165,7 +165,11 @@ impl Scenario {
     }
 
     fn from_written(written: written::Scenario, reader: &mut Reader) -> Option<Self> {
-        let duration = written.duration.good().map(|at| at.value.0);
+        let duration = written.duration.good().map(|at| At {
+            value: at.value.0,
+            path: at.path.clone(),
+            origin: at.origin.clone(),
+        });
         let warm_up = written.warm_up.good();
         if let (Some(warm_up), Some(duration)) = (warm_up, written.duration.good())
             && warm_up.value.0 >= duration.value.0
@@ -183,7 +187,7 @@ impl Scenario {
             reader.unfit(&at, what, None);
         }
 
-        let populations = populations(written.population, duration, reader);
+        let populations = populations(written.population, duration.as_ref(), reader);
         let names: Vec<String> = populations
             .iter()
             .flatten()
@@ -195,7 +199,10 @@ impl Scenario {
             None => None,
         };
         let timeline = match written.timeline.optional() {
-            Some(entries) => timeline(entries.unwrap_or_default(), duration, &names, reader),
+            Some(entries) => {
+                let entries = entries.unwrap_or_default();
+                timeline(entries, duration.as_ref(), &names, reader)
+            }
             None => None,
         };
         let expect = expectations(written.expect, reader);
@@ -219,7 +226,7 @@ impl Scenario {
             name: written.name.value()?.0,
             about: written.about.or(String::new())?,
             seed: written.seed.or(Count(1))?.get(),
-            duration: duration?,
+            duration: duration?.value,
             warm_up: written.warm_up.or(Span(Duration::ZERO))?.0,
             populations: populations?,
             portal: portal?,
@@ -322,7 +329,7 @@ fn told(reader: &mut Reader, option: &'static str, what: String) {
 
 fn populations(
     written: Slot<Vec<At<written::Population>>>,
-    duration: Option<Duration>,
+    duration: Option<&At<Duration>>,
     reader: &mut Reader,
 ) -> Option<Vec<Population>> {
     let Slot::Good(written) = written else {
@@ -368,7 +375,7 @@ fn populations(
 
 fn timeline(
     written: Vec<At<written::Entry>>,
-    duration: Option<Duration>,
+    duration: Option<&At<Duration>>,
     populations: &[String],
     reader: &mut Reader,
 ) -> Option<Vec<TimelineEntry>> {

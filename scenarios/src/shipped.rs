@@ -69,6 +69,8 @@ pub fn find(name: &str) -> Result<Shipped, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::scenario::Scenario;
 
@@ -79,7 +81,16 @@ mod tests {
                 Scenario::parse(shipped.name, shipped.text).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(scenario.name, shipped.name);
             assert!(!scenario.about.is_empty(), "{}", shipped.name);
-            assert!(shipped.text.starts_with('#'), "{}", shipped.name);
+            let schema = shipped
+                .text
+                .lines()
+                .next()
+                .and_then(|line| line.strip_prefix("#:schema "));
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(schema.unwrap_or_default());
+            let schema: serde_json::Value =
+                serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+            assert_eq!(schema["title"], "Scenario", "{}", shipped.name);
+            assert!(shipped.text.contains("\n\n# "), "{}", shipped.name);
             let kept =
                 Scenario::parse(shipped.name, &scenario.text).unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(kept.expect, scenario.expect);

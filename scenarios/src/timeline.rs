@@ -1,8 +1,9 @@
 //! What happens when: actions at moments of the run.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use protocol::id::{AddonName, AgentVersion, NodeName, OperationId, ReleaseVersion};
 use protocol::json::JsonRefusal;
@@ -134,18 +135,19 @@ impl TimelineEntry {
     /// Tells a moment behind the end, and a population that does not exist.
     pub(crate) fn check(
         written: &written::Entry,
-        duration: Option<Duration>,
+        duration: Option<&At<Duration>>,
         populations: &[String],
         reader: &mut Reader,
     ) {
         if let (Some(at), Some(duration)) = (written.at.good(), duration)
-            && at.value.0 >= duration
+            && at.value.0 >= duration.value
         {
             let what = format!(
-                "is not before the end of the run, {}",
-                duration_text(duration)
+                "{} is not before the end of the run, {}",
+                duration_text(at.value.0),
+                duration_text(duration.value)
             );
-            reader.unfit(at, what, None);
+            reader.unfit(&at.set_with(duration), what, None);
         }
         let Some(At {
             value: written::Action::Operation(operation),
@@ -305,8 +307,45 @@ fn check_params(kind: &OperationKind, params: &At<Map<String, Value>>, reader: &
             *value = a_box();
         }
     }
-    let raw =
-        serde_json::value::to_raw_value(&sealed).expect("JSON that was read is written again");
+    // Each reading tells one mistake; what would have been right in its place then lets the next one be told.
+    let right = right_params(kind);
+    let mut told = BTreeSet::new();
+    let known = loop {
+        match read_params(kind, &sealed) {
+            Ok(known) => break known,
+            // What is wrong with the whole may come of what was put right.
+            Err((path, _)) if path.is_empty() && !told.is_empty() => return,
+            Err((path, what)) => {
+                tell(params, &path, what, None, reader);
+                // A part's mistake is its parameter's.
+                let name = path.split(['.', '[']).next().unwrap_or_default().to_owned();
+                let (Some(all), true) = (sealed.as_object_mut(), told.insert(name.clone())) else {
+                    return;
+                };
+                match right.get(&name) {
+                    Some(right) => all.insert(name, right.clone()),
+                    None => all.remove(&name),
+                };
+            }
+        }
+    };
+    let unknown = params.value.keys().filter(|name| !told.contains(*name));
+    for name in unknown.filter(|name| !known.contains_key(*name)) {
+        let what = format!("is no parameter of `{kind}`, or says nothing beside the others");
+        let suggestion = match known.is_empty() {
+            true => Suggestion::Write("`params = {}`: it has none".to_owned()),
+            false => suggest(name, known.keys().map(String::as_str)),
+        };
+        tell(params, &shown(name), what, Some(suggestion), reader);
+    }
+}
+
+/// What an agent makes of parameters, or the member that it stumbles over first and why.
+fn read_params(
+    kind: &OperationKind,
+    params: &Value,
+) -> Result<Map<String, Value>, (String, String)> {
+    let raw = serde_json::value::to_raw_value(params).expect("JSON that was read is written again");
     let offer = OperationOffer {
         id: OperationId::new("check").expect("a word of letters is an ID"),
         kind: kind.clone(),
@@ -316,33 +355,58 @@ fn check_params(kind: &OperationKind, params: &At<Map<String, Value>>, reader: &
     };
     match offer.params() {
         Ok(read) => {
-            let known: Map<String, Value> = serde_json::from_str(read.to_raw().get())
-                .expect("parameters are written as an object");
-            for name in params
-                .value
-                .keys()
-                .filter(|name| !known.contains_key(*name))
-            {
-                let what =
-                    format!("is no parameter of `{kind}`, or says nothing beside the others");
-                let suggestion = match known.is_empty() {
-                    true => Suggestion::Write("`params = {}`: it has none".to_owned()),
-                    false => suggest(name, known.keys().map(String::as_str)),
-                };
-                tell(params, &shown(name), what, Some(suggestion), reader);
-            }
+            Ok(serde_json::from_str(read.to_raw().get())
+                .expect("parameters are written as an object"))
         }
-        Err(ParamsRefusal::UnsealedSecret { field }) => {
-            let what = "is a secret: a string, or a box as {sealed = \"…\"}".to_owned();
-            tell(params, &field, what, None, reader);
-        }
+        Err(ParamsRefusal::UnsealedSecret { field }) => Err((
+            field,
+            "is a secret: a string, or a box as {sealed = \"…\"}".to_owned(),
+        )),
         Err(ParamsRefusal::Shape {
             why: JsonRefusal::Shape { path, why },
         }) => {
             let what = format!("does not fit `{kind}`: {why}");
-            tell(params, &path, what, None, reader);
+            // A member that is missing is no part of its own path.
+            let missing = why.strip_prefix("missing field `");
+            match missing.and_then(|rest| rest.split('`').next()) {
+                Some(member) if path.is_empty() => Err((member.to_owned(), what)),
+                _ => Err((path, what)),
+            }
         }
-        Err(other) => tell(params, "", other.to_string(), None, reader),
+        Err(other) => Err((String::new(), other.to_string())),
+    }
+}
+
+/// Parameters of each kind that can be read: those that must be there, and what may be wrong in the others.
+fn right_params(kind: &OperationKind) -> Map<String, Value> {
+    let params = match kind {
+        OperationKind::SnapshotSave => json!({ "name": "a" }),
+        OperationKind::ClusterRestore => json!({ "snapshot": "a", "source": "local" }),
+        OperationKind::ClusterUpgrade => json!({ "release": "2026.1.1" }),
+        OperationKind::AccessIssue => json!({
+            "subject": "a",
+            "role": "view",
+            "recipient_key": "CQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=",
+            "lifetime_seconds": 60,
+        }),
+        OperationKind::S3Verify => json!({
+            "endpoint": "https://s3.example",
+            "region": "r",
+            "bucket": "b",
+            "folder": "f",
+            "access_key": a_box(),
+            "secret_key": a_box(),
+        }),
+        OperationKind::ServerRejoin => json!({ "server_url": "https://a", "token": a_box() }),
+        OperationKind::NodeDrain | OperationKind::NodeForget => json!({ "node": "a" }),
+        OperationKind::AccessRevoke => json!({ "subject": "a" }),
+        OperationKind::AgentRotateKey | OperationKind::DiagCollect | OperationKind::Unknown(_) => {
+            json!({})
+        }
+    };
+    match params {
+        Value::Object(params) => params,
+        _ => Map::new(),
     }
 }
 

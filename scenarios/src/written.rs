@@ -37,8 +37,8 @@ form! {
         duration: Positive, required;
         /// How long from the start nothing is judged, but for counts and the fleet's figures. Default 0s.
         warm_up: Span, optional;
-        /// The referees that it owes: one that judges nothing leaves the run without data. Default: those that the scenario
-        /// gives something to judge (`loadgen explain` tells which).
+        /// The referees that it owes: one that judges nothing leaves the run without data. Default: of 6, 9 and 12 those that
+        /// the scenario gives something to judge (`loadgen explain` tells which).
         referees: Vec<At<Count<1, 13>>>, optional;
         /// Who the agents are.
         population: Vec<At<Population>>, required;

@@ -155,7 +155,7 @@ const ONE_EACH: &[(&str, &str, &str)] = &[
     (
         "count = 10",
         "count = 10\nprotocol = \"check-in\"",
-        "10:12: population[0].protocol: fleets of the `check-in` protocol do not exist yet; write \"pbx\"",
+        "10:12: population[0].protocol: unknown protocol `check-in`; it is one of pbx",
     ),
     (
         "name = \"nodes\"",
@@ -292,7 +292,7 @@ const ONE_EACH: &[(&str, &str, &str)] = &[
     (
         "at = \"30s\"",
         "at = \"2m\"",
-        "24:6: timeline[0].at: is not before the end of the run, 2m",
+        "24:6: timeline[0].at: 2m is not before the end of the run, 2m",
     ),
     (
         "kind = \"snapshot.save\"",
@@ -483,13 +483,92 @@ fn what_the_command_line_says_is_checked_like_what_is_written() {
         let mistakes = Scenario::parse_with("s.toml", RIGHT, overrides).unwrap_err();
         assert_eq!(mistakes.to_string(), line);
     }
-    // A run that is made shorter: the time line is where it shows, and the option is where the warm-up does.
-    let short = Scenario::parse_with("s.toml", RIGHT, overrides(None, Some("8s"), None));
+    // A run that is made shorter: the option is what to change, and says for what.
+    let short = Scenario::parse_with("s.toml", RIGHT, overrides(None, Some("4s"), None));
     insta::assert_snapshot!(short.unwrap_err().to_string(), @r"
-    s.toml:24:6: timeline[0].at: is not before the end of the run, 8s
-    s.toml:28:6: timeline[1].at: is not before the end of the run, 8s
-    --duration: leaves nothing to judge: the warm-up is 10s, the run 8s
+    --duration: leaves nothing to judge: the warm-up is 10s, the run 4s
+    --duration: population[0].arrival: takes 5s, the run ends after 4s
+    --duration: timeline[0].at: 30s is not before the end of the run, 4s
+    --duration: timeline[1].at: 40s is not before the end of the run, 4s
     ");
+}
+
+#[test]
+fn all_that_is_wrong_with_parameters_is_told_at_once() {
+    let rows: &[(&str, &str, &[&str])] = &[
+        (
+            "cluster.restore",
+            r#"snapshot = 7, sorce = "local", token_hash = 8"#,
+            &[
+                "params.source: does not fit `cluster.restore`: missing field `source`",
+                "params.snapshot: does not fit `cluster.restore`: invalid type: integer `7`, expected snapshot name",
+                "params.sorce: is no parameter of `cluster.restore`",
+                "params.token_hash: does not fit `cluster.restore`: invalid type: integer `8`",
+            ],
+        ),
+        (
+            "access.issue",
+            r#"role = "king", lifetime_seconds = "long", recipient_key = "k""#,
+            &[
+                "missing field `subject`",
+                "params.role: ",
+                "params.lifetime_seconds: ",
+                "params.recipient_key: ",
+            ],
+        ),
+        (
+            "server.rejoin",
+            "token = 5, url = 6",
+            &[
+                "missing field `server_url`",
+                "params.token: ",
+                "params.url: ",
+            ],
+        ),
+        (
+            "s3.verify",
+            r#"access_key = "a", bucket = 5"#,
+            &[
+                "missing field `endpoint`",
+                "missing field `region`",
+                "missing field `folder`",
+                "missing field `secret_key`",
+                "params.bucket: ",
+            ],
+        ),
+        (
+            "cluster.upgrade",
+            "release = 7, to = 8",
+            &["params.release: ", "params.to: "],
+        ),
+        (
+            "node.drain",
+            "nodes = 8",
+            &["missing field `node`", "params.nodes: "],
+        ),
+        (
+            "access.revoke",
+            "subject = 8, all = true",
+            &["params.subject: ", "params.all: "],
+        ),
+        (
+            "access.revoke",
+            "",
+            &["either subject, or everyone with the value true"],
+        ),
+    ];
+    for (kind, params, says) in rows {
+        let text = RIGHT.replacen(
+            r#"kind = "snapshot.save", params = { name = "nightly" }"#,
+            &format!("kind = \"{kind}\", params = {{ {params} }}"),
+            1,
+        );
+        let told = told(&text);
+        for part in *says {
+            assert!(told.contains(part), "{kind}: {part} is not in {told}");
+        }
+        assert_eq!(told.lines().count(), says.len(), "{kind}: {told}");
+    }
 }
 
 #[test]

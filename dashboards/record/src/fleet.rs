@@ -274,8 +274,8 @@ pub(crate) mod tests {
     /// A fleet in which every member is a different number, made from `seed`.
     pub(crate) fn some_fleet(seed: u64) -> Fleet {
         let mut fleet = Fleet {
-            agents: seed,
-            enrolled: seed + 1,
+            agents: seed + 1,
+            enrolled: seed,
             idle: seed + 2,
             crashes: seed + 3,
             syncs_expected_millionths: seed * 1_000,
@@ -308,7 +308,7 @@ pub(crate) mod tests {
         assert_eq!(sum, reversed);
         assert_eq!(
             (sum.agents, sum.enrolled, sum.idle, sum.crashes),
-            (30, 32, 34, 36)
+            (32, 30, 34, 36)
         );
         assert_eq!(
             (sum.early_retries, sum.replays, sum.update_attempts),

@@ -65,6 +65,15 @@ impl Bound {
         }
     }
 
+    /// The verdict on a figure; without one there is nothing to judge.
+    pub fn verdict(&self, figure: Option<Quantity>) -> Verdict {
+        match figure {
+            None => Verdict::NoData,
+            Some(figure) if self.holds(figure) => Verdict::Pass,
+            Some(_) => Verdict::Fail,
+        }
+    }
+
     /// Whether a figure keeps it. A figure of another unit, or one that is no number, does not.
     pub fn holds(&self, figure: Quantity) -> bool {
         use std::cmp::Ordering::{Equal, Greater, Less};

@@ -19,6 +19,7 @@
 //! | [`fleet`] | what the fleet as a whole went through |
 //! | [`figures`] | what a person asks about it, computed from merged data |
 //! | [`result`] | the result file |
+//! | [`consistency`] | whether a result agrees with itself |
 //! | [`judgement`] | one expectation, judged |
 //! | [`verdict`] | one word and one exit code for it all |
 //! | [`timeline`] | what was to happen when, and what came of it |
@@ -32,6 +33,7 @@
 pub mod account;
 pub mod agents;
 pub mod catalogue;
+pub mod consistency;
 pub mod figures;
 pub mod fleet;
 pub mod histogram;

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use schemars::{JsonSchema, Schema};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -17,6 +18,7 @@ use protocol::hash::Sha256Hex;
 use protocol::time::Timestamp;
 
 use crate::account::{Account, AccountError, PortalCounters};
+use crate::consistency::{Contradiction, contradictions};
 use crate::figures::Figures;
 use crate::fleet::Fleet;
 use crate::judgement::Judgement;
@@ -215,9 +217,12 @@ pub enum MergeError {
 /// A text that is no result file.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// Not JSON, or not of this shape.
+    /// Not JSON, or not of this shape; says in which member.
     #[error("not a result file: {0}")]
-    Shape(#[from] serde_json::Error),
+    Shape(#[from] serde_path_to_error::Error<serde_json::Error>),
+    /// More than one JSON value.
+    #[error("not a result file: {0}")]
+    Syntax(#[from] serde_json::Error),
     /// Written in another version of the shape.
     #[error(
         "result file of schema {found}, this version reads {SCHEMA}: use the version that wrote it"
@@ -226,6 +231,21 @@ pub enum ReadError {
         /// What it says.
         found: u64,
     },
+    /// Not what a run can have come to.
+    #[error("it contradicts itself, so it was changed or damaged after its run:{}", lines(.0))]
+    Contradictory(Vec<Contradiction>),
+}
+
+/// How many contradictions are told. One sum that is wrong makes others wrong.
+const TOLD_MAX: usize = 20;
+
+fn lines(contradictions: &[Contradiction]) -> String {
+    let told = contradictions.iter().take(TOLD_MAX);
+    let mut lines: Vec<String> = told.map(|one| format!("\n  {one}")).collect();
+    if let more @ 1.. = contradictions.len().saturating_sub(TOLD_MAX) {
+        lines.push(format!("\n  and {more} more"));
+    }
+    lines.concat()
 }
 
 /// The JSON Schema of a result file.
@@ -319,20 +339,35 @@ impl RunResult {
         Ok(())
     }
 
-    /// Reads a result file.
+    /// Reads a result file, and believes it if it agrees with itself.
     ///
     /// # Errors
-    /// It is none, or one of another schema.
+    /// It is none, one of another schema, or one that contradicts itself.
     pub fn read(text: &[u8]) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         struct Version {
             schema: u64,
         }
-        let Version { schema } = serde_json::from_slice(text)?;
+        fn parsed<T: DeserializeOwned>(text: &[u8]) -> Result<T, ReadError> {
+            let mut json = serde_json::Deserializer::from_slice(text);
+            let value = serde_path_to_error::deserialize(&mut json)?;
+            json.end()?;
+            Ok(value)
+        }
+        let Version { schema } = parsed(text)?;
         if schema != u64::from(SCHEMA) {
             return Err(ReadError::Schema { found: schema });
         }
-        Ok(serde_json::from_slice(text)?)
+        let result: RunResult = parsed(text)?;
+        match contradictions(&result) {
+            none if none.is_empty() => Ok(result),
+            some => Err(ReadError::Contradictory(some)),
+        }
+    }
+
+    /// Whether nobody has judged it: a part of a run, or parts put together.
+    pub(crate) fn is_unjudged(&self) -> bool {
+        self.reason == NOT_JUDGED
     }
 
     /// The result file's text: the same result is always the same text.
@@ -570,8 +605,8 @@ pub(crate) mod tests {
             number: 6,
             name: "pace".to_owned(),
             owed: true,
-            judged: count,
-            breaches: count,
+            judged: count.max(15),
+            breaches: count.max(15),
             broken: (0..15)
                 .map(|n| format!("agent {}: early", first + n))
                 .collect(),
@@ -579,12 +614,37 @@ pub(crate) mod tests {
         result.expectations = vec![Judgement {
             text: "all enrolled".to_owned(),
             verdict: Verdict::Pass,
-            figure: None,
+            figure: Some(Quantity::Count(1)),
             of: None,
             bound: Bound::Exactly(Quantity::Count(1)),
             place: "whole run".to_owned(),
         }];
         result.notes.insert(format!("part {first}"));
+        result
+    }
+
+    /// A run of ten agents that was judged and passed: eight syncs, which ended as they should.
+    pub(crate) fn judged() -> RunResult {
+        let at = Micros::from_seconds(11);
+        let sync = Sample {
+            endpoint: Endpoint::Sync,
+            outcome: Outcome::Ok,
+            intended: at,
+            started: at + Micros::from_ms(2),
+            first_byte_out: Some(at + Micros::from_ms(3)),
+            ended: at + Micros::from_ms(9),
+            connect: None,
+        };
+        let mut result = part(0, 10, &[sync; 8]);
+        result.fleet.duplicate_identities = 0;
+        result.referees[0].breaches = 0;
+        result.referees[0].broken.clear();
+        result.expectations[0].figure = Some(Quantity::Count(10));
+        result.expectations[0].bound = Bound::Exactly(Quantity::Count(10));
+        result.decided(&Decision {
+            exit: Exit::Held,
+            reason: "1 expectation held".to_owned(),
+        });
         result
     }
 
@@ -715,6 +775,16 @@ pub(crate) mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("unknown endpoint `teleport`"), "{error}");
+        let typed = text.replacen("\"agents\":", "\"agents\":\"ten\",\"x\":", 1);
+        let error = RunResult::read(typed.as_bytes()).unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "not a result file: fleet.agents: invalid type: string \"ten\", expected u64"
+            ),
+            "{error}"
+        );
+        assert!(RunResult::read(format!("{text}\n").as_bytes()).is_ok());
+        assert!(RunResult::read(format!("{text}}}").as_bytes()).is_err());
         for broken in ["", "[]", "{}", "{\"schema\":1}", "\u{feff}{}"] {
             assert!(RunResult::read(broken.as_bytes()).is_err(), "{broken}");
         }

@@ -154,6 +154,12 @@ impl Series {
         self.len
     }
 
+    /// How many buckets are kept: none behind those that have begun, unless a file says otherwise.
+    pub(crate) fn kept(&self) -> usize {
+        let columns = self.columns().map(|column| column.0.len());
+        columns.max().unwrap_or(0)
+    }
+
     /// Whether none has.
     pub fn is_empty(&self) -> bool {
         self.len == 0

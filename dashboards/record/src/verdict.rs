@@ -117,7 +117,7 @@ pub struct Decision {
 }
 
 /// Which exit code comes first when several hold.
-const ORDER: [Exit; 7] = [
+pub(crate) const ORDER: [Exit; 7] = [
     Exit::Interrupted,
     Exit::Usage,
     Exit::Preflight,

@@ -1,7 +1,7 @@
 //! A finished run on the screen of a live one: which of its seconds is shown, and how fast they pass.
 //!
 //! It begins paused at the end, where the verdict is: whoever opens a result asks first what came of it. From there it is
-//! played from its start, in real time or faster. Nothing here knows what time it is: how much has passed is an argument.
+//! played from its start, in real time, faster or slower. Nothing here knows what time it is: how much has passed is an argument.
 
 use std::time::Duration;
 
@@ -12,7 +12,9 @@ use crate::past::POINTS_KEPT;
 use crate::screen::Screen;
 
 /// How often the speed can double: a day passes in a minute and a half.
-const DOUBLINGS_MAX: u32 = 10;
+const DOUBLINGS_MAX: i32 = 10;
+/// How often it can be halved: a second takes eight.
+const HALVINGS_MAX: i32 = 3;
 
 /// Where a replay is.
 #[derive(Debug, Clone)]
@@ -25,7 +27,7 @@ pub struct Replay {
     at: Micros,
     is_playing: bool,
     /// The speed is two to that power.
-    doublings: u32,
+    doublings: i32,
     /// Which one and which word the screen shows.
     drawn: Option<(usize, String)>,
 }
@@ -59,7 +61,7 @@ impl Replay {
             Key::Home => self.jump(0),
             Key::End => self.jump(usize::MAX),
             Key::Char('+' | '=') => self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX),
-            Key::Char('-') => self.doublings = self.doublings.saturating_sub(1),
+            Key::Char('-') => self.doublings = (self.doublings - 1).max(-HALVINGS_MAX),
             _ => {}
         }
     }
@@ -69,7 +71,7 @@ impl Replay {
         if !self.is_playing {
             return;
         }
-        self.at = self.at + Micros::from(time * 2_u32.pow(self.doublings));
+        self.at = self.at + Micros::from(time.mul_f64(self.speed()));
         let passed = self.seconds.partition_point(|second| second.at <= self.at);
         self.shown = passed.saturating_sub(1).max(self.shown);
         self.is_playing = !self.is_at_end();
@@ -83,8 +85,12 @@ impl Replay {
         };
         match self.doublings {
             0 => word.to_owned(),
-            doublings => format!("{word} {}x", 2_u32.pow(doublings)),
+            _ => format!("{word} {}x", self.speed()),
         }
+    }
+
+    fn speed(&self) -> f64 {
+        2_f64.powi(self.doublings)
     }
 
     /// Shows the screen where the replay is, as if it had seen the run until then; tells whether that is news.
@@ -181,13 +187,21 @@ mod tests {
     fn the_speed_doubles_within_bounds() {
         let mut replay = replay();
         replay.press(Key::Char(' '));
-        replay.press(Key::Char('-'));
-        assert_eq!(replay.word(), "PLAYS");
         replay.press(Key::Char('+'));
         replay.press(Key::Char('='));
         assert_eq!(replay.word(), "PLAYS 4x");
         replay.pass(Duration::from_secs(5));
         assert_eq!(shown(&replay), 21);
+        for _ in 0..3 {
+            replay.press(Key::Char('-'));
+        }
+        assert_eq!(replay.word(), "PLAYS 0.5x");
+        replay.pass(Duration::from_secs(4));
+        assert_eq!(shown(&replay), 23);
+        for _ in 0..100 {
+            replay.press(Key::Char('-'));
+        }
+        assert_eq!(replay.word(), "PLAYS 0.125x");
         for _ in 0..100 {
             replay.press(Key::Char('+'));
         }

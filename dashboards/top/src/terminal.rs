@@ -1,50 +1,74 @@
 //! The terminal: taken for the screen, and given back as it was, whatever happens.
 //!
-//! It is given back when a [`Terminal`] is dropped and before a panic of any thread is told; whatever is asked of it
-//! afterwards, or once nobody holds its other end any more, is an error and never a panic. Ctrl-C stays a signal. Nothing
-//! is asked of the environment, and no answer of the terminal is waited for.
+//! It is given back when a [`Terminal`] is dropped, before a panic of any thread is told, and before a signal stops or ends
+//! the program; whatever is asked of it afterwards, or once nobody holds its other end any more, is an error and never a
+//! panic. A program that goes on in the foreground takes it again and draws the whole screen anew; one in the background
+//! leaves it alone. Ctrl-C, Ctrl-Z and Ctrl-\ stay the signals they are. Nothing is asked of the environment, and no answer
+//! of the terminal is waited for.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::Cell;
 use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use ratatui::crossterm::execute;
 use ratatui::crossterm::style::{Attribute, SetAttribute};
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::layout::{Position, Size};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
-use rustix::process::getpgrp;
+use rustix::process::{getpgrp, getsid};
 use rustix::termios::{
-    OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr,
-    ttyname,
+    OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, ttyname,
 };
+use signal_hook::consts::{SIGABRT, SIGCONT, SIGQUIT, SIGTSTP};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
-use crate::key::{Key, keys};
+use crate::key::{Key, Keys};
 use crate::screen::Screen;
 
 /// The terminal that is taken: a process has one.
 static TAKEN: Mutex<Option<Taken>> = Mutex::new(None);
+/// Told when somebody may be waiting for [`TAKEN`] to be another.
+static CHANGED: Condvar = Condvar::new();
 /// Panics give it back.
 static HOOK: Once = Once::new();
+/// Whether signals give it back, too.
+static LISTENS: Mutex<bool> = Mutex::new(false);
 
-/// What it takes to give a terminal back.
+/// No drawing is larger, so that it is written in one piece.
+const DRAWING_BYTES: usize = 1 << 16;
+/// So soon comes what is left of a paste.
+const REST_WITHIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 20_000_000,
+};
+/// Whoever goes on pasting beyond so many pieces is not waited for.
+const PIECES_MAX: usize = 256;
+
+/// What it takes to give a terminal back, and to take it again.
 struct Taken {
     tty: File,
     modes: Termios,
+    /// Whether the screen is on it: not while the program is stopped or in the background.
+    is_shown: bool,
 }
 
 /// A terminal with a screen on it.
 pub struct Terminal {
-    keys: File,
+    tty: File,
+    keys: Keys,
     screen: ratatui::Terminal<Tty>,
+    /// Whether what is on it is not what was drawn last.
+    is_stale: bool,
 }
 
 impl Terminal {
@@ -53,20 +77,20 @@ impl Terminal {
     /// # Errors
     /// When it is no terminal, has no size, is taken already, or somebody else's job is in its foreground.
     pub fn take(end: impl AsFd) -> io::Result<Self> {
-        let keys = own_end(&end)?;
-        let modes = tcgetattr(&keys)?;
-        // Whoever changes a terminal from its background is stopped. One that controls no process has no foreground.
-        if tcgetpgrp(&keys).is_ok_and(|foreground| foreground != getpgrp()) {
+        let tty = own_end(&end)?;
+        let modes = tcgetattr(&tty)?;
+        // Whoever changes a terminal from its background is stopped.
+        if !is_foreground(&tty) {
             return Err(io::Error::other("another job is in its foreground"));
         }
-        let size = size_of(&keys)?;
+        let size = size_of(&tty)?;
         if size.width == 0 || size.height == 0 {
             return Err(io::Error::other("it has no size"));
         }
-        let backend = CrosstermBackend::new(BufWriter::new(keys.try_clone()?));
+        let drawings = BufWriter::with_capacity(DRAWING_BYTES, Drawings);
         let screen = ratatui::Terminal::new(Tty {
-            size: keys.try_clone()?,
-            backend,
+            size: tty.try_clone()?,
+            backend: CrosstermBackend::new(drawings),
         })?;
 
         HOOK.call_once(|| {
@@ -76,32 +100,45 @@ impl Terminal {
                 before(panic);
             }));
         });
-        let mut tty = keys.try_clone()?;
+        listen()?;
         let mut taken = taken();
         if taken.is_some() {
             return Err(io::Error::other("it is taken already"));
         }
-        *taken = Some(Taken {
-            tty: keys.try_clone()?,
-            modes: modes.clone(),
+        let shown = taken.insert(Taken {
+            tty: tty.try_clone()?,
+            modes,
+            is_shown: false,
         });
+        let terminal = Self {
+            tty,
+            keys: Keys::default(),
+            screen,
+            is_stale: false,
+        };
+        let shown = shown.show();
         drop(taken);
-        let terminal = Self { keys, screen };
-        tcsetattr(&tty, OptionalActions::Now, &key_by_key(modes))?;
-        execute!(tty, EnterAlternateScreen, Hide)?;
-        Ok(terminal)
+        shown.map(|()| terminal)
     }
 
-    /// Draws the screen, at the size that the terminal has now.
+    /// Draws the screen, at the size that the terminal has now; nothing while it is not shown.
     ///
     /// # Errors
     /// When the terminal is gone or given back.
     pub fn draw(&mut self, screen: &Screen) -> io::Result<()> {
-        if taken().is_none() {
-            return Err(io::Error::other("it is given back"));
+        if !self.is_shown()? {
+            return Ok(());
+        }
+        if std::mem::take(&mut self.is_stale) {
+            self.screen.clear()?;
         }
         self.screen.draw(|frame| screen.draw(frame))?;
         Ok(())
+    }
+
+    /// Whether it must be drawn anew, whatever was drawn last: the program was stopped, or in the background.
+    pub fn is_stale(&self) -> bool {
+        self.is_stale
     }
 
     /// Its size now.
@@ -109,7 +146,7 @@ impl Terminal {
     /// # Errors
     /// When the terminal is gone.
     pub fn size(&self) -> io::Result<Size> {
-        size_of(&self.keys)
+        size_of(&self.tty)
     }
 
     /// Waits for keys, no longer than so long.
@@ -117,11 +154,13 @@ impl Terminal {
     /// # Errors
     /// When the terminal is gone or given back.
     pub fn keys(&mut self, wait: Duration) -> io::Result<Vec<Key>> {
-        if taken().is_none() {
-            return Err(io::Error::other("it is given back"));
+        if !self.is_shown()? {
+            // Whoever reads from a terminal's background is stopped.
+            let _ = CHANGED.wait_timeout(taken(), wait);
+            return Ok(Vec::new());
         }
         let wait = Timespec::try_from(wait).map_err(io::Error::other)?;
-        let mut fds = [PollFd::new(&self.keys, PollFlags::IN)];
+        let mut fds = [PollFd::new(&self.tty, PollFlags::IN)];
         match poll(&mut fds, Some(&wait)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
             Ok(_) => {}
@@ -130,13 +169,34 @@ impl Terminal {
         if !fds[0].revents().contains(PollFlags::IN) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
+        // It may have been stopped meanwhile, and go on elsewhere.
+        if !self.is_shown()? {
+            return Ok(Vec::new());
+        }
         let mut bytes = [0; 256];
-        match rustix::io::read(&self.keys, &mut bytes) {
+        match rustix::io::read(&self.tty, &mut bytes) {
             Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => Ok(keys(&bytes[..count])),
+            Ok(count) => Ok(self.keys.read(&bytes[..count])),
             Err(rustix::io::Errno::INTR) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether the screen is on it, which it is wherever it may be.
+    fn is_shown(&mut self) -> io::Result<bool> {
+        let mut taken = taken();
+        let Some(taken) = &mut *taken else {
+            return Err(io::Error::other("it is given back"));
+        };
+        match (is_foreground(&taken.tty), taken.is_shown) {
+            (true, true) => {}
+            (true, false) => {
+                taken.show()?;
+                self.is_stale = true;
+            }
+            (false, _) => taken.is_shown = false,
+        }
+        Ok(taken.is_shown)
     }
 }
 
@@ -152,19 +212,93 @@ impl fmt::Debug for Terminal {
     }
 }
 
-/// Gives back what is taken; nobody is left to hear of it if that fails.
-fn give_back() {
-    if let Some(Taken { mut tty, modes }) = taken().take() {
-        let plain = SetAttribute(Attribute::Reset);
-        let _ = execute!(tty, plain, Show, LeaveAlternateScreen);
-        // What was typed for the screen is for nobody else.
-        let _ = tcsetattr(&tty, OptionalActions::Flush, &modes);
-        let _ = tty.flush();
+impl Taken {
+    /// Puts the screen on it.
+    fn show(&mut self) -> io::Result<()> {
+        let modes = key_by_key(self.modes.clone());
+        tcsetattr(&self.tty, OptionalActions::Now, &modes)?;
+        self.is_shown = true;
+        execute!(self.tty, EnterAlternateScreen, EnableBracketedPaste, Hide)
     }
+
+    /// Leaves it as it was; nobody is left to hear of it if that fails.
+    fn leave(&mut self) {
+        if !std::mem::take(&mut self.is_shown) || !is_foreground(&self.tty) {
+            return;
+        }
+        let plain = SetAttribute(Attribute::Reset);
+        let _ = execute!(
+            self.tty,
+            plain,
+            Show,
+            DisableBracketedPaste,
+            LeaveAlternateScreen
+        );
+        // What was typed or pasted for the screen is for nobody else, what is still on its way either.
+        for _ in 0..PIECES_MAX {
+            let mut fds = [PollFd::new(&self.tty, PollFlags::IN)];
+            let mut bytes = [0; 4_096];
+            match poll(&mut fds, Some(&REST_WITHIN)) {
+                Ok(1..) if matches!(rustix::io::read(&self.tty, &mut bytes), Ok(1..)) => {}
+                _ => break,
+            }
+        }
+        let _ = tcsetattr(&self.tty, OptionalActions::Flush, &self.modes);
+        let _ = self.tty.flush();
+    }
+}
+
+/// Gives back what is taken.
+fn give_back() {
+    if let Some(mut taken) = taken().take() {
+        taken.leave();
+    }
+    CHANGED.notify_all();
 }
 
 fn taken() -> MutexGuard<'static, Option<Taken>> {
     TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lets the terminal be as it was whenever a signal stops or ends the program, for as long as it runs.
+fn listen() -> io::Result<()> {
+    let mut listens = LISTENS.lock().unwrap_or_else(PoisonError::into_inner);
+    if *listens {
+        return Ok(());
+    }
+    let mut signals = Signals::new([SIGTSTP, SIGCONT, SIGQUIT, SIGABRT])?;
+    let named = std::thread::Builder::new().name("signals".to_owned());
+    named.spawn(move || signals.forever().for_each(heard))?;
+    *listens = true;
+    Ok(())
+}
+
+/// Does what the signal does without us, with the terminal given back.
+fn heard(signal: i32) {
+    // Held until the program is stopped: who draws would take the terminal again at once.
+    let mut taken = taken();
+    match (signal, &mut *taken) {
+        // What became of the terminal meanwhile nobody knows.
+        (SIGCONT, Some(taken)) => taken.is_shown = false,
+        // Nobody is there who would let it go on: the kernel does not stop such a program either.
+        (SIGTSTP, _) if is_without_shell() => return,
+        (_, Some(taken)) => taken.leave(),
+        (_, None) => {}
+    }
+    // A signal that is known has a default; of one that ends the program nothing is left to tell.
+    let _ = emulate_default_handler(signal);
+    drop(taken);
+    CHANGED.notify_all();
+}
+
+/// Whether this program is in the first job of its session: no shell with jobs has started it.
+fn is_without_shell() -> bool {
+    getsid(None).is_ok_and(|session| session == getpgrp())
+}
+
+/// Whether this program may use the terminal. One that controls no process has no foreground.
+fn is_foreground(tty: &File) -> bool {
+    tcgetpgrp(tty).map_or(true, |foreground| foreground == getpgrp())
 }
 
 /// An end of the terminal that is ours alone, to read from and to write to whatever the given one is for; where it
@@ -186,22 +320,35 @@ fn size_of(tty: &File) -> io::Result<Size> {
     Ok(Size::new(size.ws_col, size.ws_row))
 }
 
-/// Every key at once and none shown, but for Ctrl-C, which stays the signal it is. Ctrl-Z and Ctrl-\ are keys: they would
-/// stop or end the run with the screen still on.
+/// Every key at once and none shown, but for those that are signals.
 fn key_by_key(mut modes: Termios) -> Termios {
     use rustix::termios::LocalModes;
     modes.make_raw();
     modes.local_modes |= LocalModes::ISIG;
-    for code in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
-        modes.special_codes[code] = 0;
-    }
     modes
 }
 
-/// Where the drawing goes. The cursor is the guard's affair, and the size the kernel's.
+/// Where drawings go: to the terminal while the screen is on it, and else nowhere.
+struct Drawings;
+
+impl Write for Drawings {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut *taken() {
+            None => Err(io::Error::other("it is given back")),
+            Some(taken) if taken.is_shown => taken.tty.write(bytes),
+            Some(_) => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What is drawn on. The cursor is the guard's affair, and the size the kernel's.
 struct Tty {
     size: File,
-    backend: CrosstermBackend<BufWriter<File>>,
+    backend: CrosstermBackend<BufWriter<Drawings>>,
 }
 
 impl Backend for Tty {

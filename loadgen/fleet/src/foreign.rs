@@ -7,14 +7,17 @@ use std::error::Error;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agent_drive::tls::{Trust, client_config};
 use protocol::sign::{SigningPublicKey, VerifyingKey};
 use protocol::verified::ReleaseKeys;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde::Deserialize;
 
 use portal_core::control::TokenLine;
@@ -76,18 +79,22 @@ impl FromStr for TokenSource {
 }
 
 impl TokenSource {
-    /// Reads all tokens, for so many agents. To be called outside of a runtime's threads: it waits.
+    /// Reads all tokens, for so many agents; a command is in `running` meanwhile. To be called outside of a runtime's
+    /// threads: it waits.
     ///
     /// # Errors
     /// When they cannot be read, or a line is no token.
-    pub fn read(&self, agents: u64) -> Result<Vec<TokenLine>, Unusable> {
+    pub fn read(&self, agents: u64, running: &TokenCommand) -> Result<Vec<TokenLine>, Unusable> {
         let agents = usize::try_from(agents).unwrap_or(usize::MAX);
         let bytes_max = agents
             .saturating_mul(TOKEN_BYTES_MAX)
             .saturating_add(TOKENS_BYTES);
         let (source_of, text) = match self {
             Self::File(path) => (path.display().to_string(), read_file(path, bytes_max)?),
-            Self::Command(command) => (format!("cmd:{command}"), output_of(command, bytes_max)?),
+            Self::Command(command) => (
+                format!("cmd:{command}"),
+                running.output_of(command, bytes_max)?,
+            ),
             Self::Url(url) => (shown(url), body_of(url, bytes_max)?),
         };
         parse_tokens(&text).map_err(|why| Unusable { source_of, why })
@@ -152,31 +159,85 @@ fn read_file(path: &Path, bytes_max: usize) -> Result<String, Unusable> {
     String::from_utf8(bytes).map_err(|_| unusable("it is no UTF-8".to_owned()))
 }
 
-fn output_of(command: &str, bytes_max: usize) -> Result<String, Unusable> {
-    let unusable = |why: String| Unusable {
-        source_of: format!("cmd:{command}"),
-        why,
-    };
-    let failed = |error: io::Error| unusable(error.to_string());
-    let mut child = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::inherit())
-        .spawn()
-        .map_err(failed)?;
-    let stdout = child.stdout.take().expect("it was asked for");
-    let output = read_at_most(stdout, bytes_max);
-    if output.is_err() {
-        // It would write for ever. Gone already is as good.
-        let _ = child.kill();
+/// The command that makes tokens, while it runs: nobody waits for it any more once the run is ended.
+///
+/// It has a process group of its own, so that whatever it has started ends with it.
+#[derive(Debug, Clone, Default)]
+pub struct TokenCommand(Arc<Mutex<Running>>);
+
+#[derive(Debug, Default)]
+enum Running {
+    #[default]
+    Nothing,
+    /// The group of this process, which nobody has reaped yet.
+    Group(Pid),
+    /// Nothing is to run any more.
+    Ended,
+}
+
+impl TokenCommand {
+    /// Ends it with all that it has started, if it runs; from now on none begins.
+    pub fn end(&self) {
+        if let Running::Group(leader) = std::mem::replace(&mut *self.lock(), Running::Ended) {
+            end_group(leader);
+        }
     }
-    let status = child.wait().map_err(failed)?;
-    let output = output.map_err(failed)?;
-    if !status.success() {
-        return Err(unusable(format!("it ended with {status}")));
+
+    fn output_of(&self, command: &str, bytes_max: usize) -> Result<String, Unusable> {
+        let unusable = |why: String| Unusable::new(format!("cmd:{command}"), why);
+        let failed = |error: io::Error| unusable(error.to_string());
+        let (mut child, leader) = self.start(command).map_err(failed)?;
+        let stdout = child.stdout.take().expect("it was asked for");
+        let output = read_at_most(stdout, bytes_max);
+        if output.is_err() {
+            // It would write for ever.
+            end_group(leader);
+        }
+        let status = self.wait(&mut child, leader).map_err(failed)?;
+        let output = output.map_err(failed)?;
+        if !status.success() {
+            return Err(unusable(format!("it ended with {status}")));
+        }
+        String::from_utf8(output).map_err(|_| unusable("its output is no UTF-8".to_owned()))
     }
-    String::from_utf8(output).map_err(|_| unusable("its output is no UTF-8".to_owned()))
+
+    fn start(&self, command: &str) -> io::Result<(Child, Pid)> {
+        // Held until the group is known: a run that is ended meanwhile would miss it.
+        let mut running = self.lock();
+        if let Running::Ended = *running {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let child = Command::new("sh")
+            .args(["-c", command])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .process_group(0)
+            .spawn()?;
+        let leader = Pid::from_child(&child);
+        *running = Running::Group(leader);
+        Ok((child, leader))
+    }
+
+    /// Waits for its end. The number may be another process's once it is reaped, so it is forgotten before.
+    fn wait(&self, child: &mut Child, leader: Pid) -> io::Result<ExitStatus> {
+        let unreaped = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        rustix::io::retry_on_intr(|| waitid(WaitId::Pid(leader), unreaped))?;
+        let mut running = self.lock();
+        if let Running::Group(_) = *running {
+            *running = Running::Nothing;
+        }
+        child.wait()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gone already is as good.
+fn end_group(leader: Pid) {
+    let _ = kill_process_group(leader, Signal::KILL);
 }
 
 /// A URL without what may be a secret: user and password, and the query.
@@ -355,26 +416,27 @@ mod tests {
     #[test]
     fn a_commands_output_and_its_failure_are_seen() {
         let printed = TokenSource::Command(format!("echo '{LINE}'"))
-            .read(1)
+            .read(1, &TokenCommand::default())
             .unwrap();
         assert_eq!(printed.len(), 1);
         let failed = TokenSource::Command("exit 3".to_owned())
-            .read(1)
+            .read(1, &TokenCommand::default())
             .unwrap_err();
         assert!(failed.to_string().contains('3'), "{failed}");
         let missing = TokenSource::File("no/such/file".into())
-            .read(1)
+            .read(1, &TokenCommand::default())
             .unwrap_err();
         assert!(missing.to_string().contains("no/such/file"), "{missing}");
     }
 
     #[test]
     fn what_has_no_end_is_not_read_to_it() {
+        let output_of = |command| TokenCommand::default().output_of(command, 4096);
         for command in ["yes", "cat /dev/zero", "yes; exit 3"] {
-            let why = output_of(command, 4096).unwrap_err().to_string();
+            let why = output_of(command).unwrap_err().to_string();
             assert_eq!(why, format!("cmd:{command}: it is larger than 4 KiB"));
         }
-        assert_eq!(output_of("printf %4096d 7", 4096).unwrap().len(), 4096);
+        assert_eq!(output_of("printf %4096d 7").unwrap().len(), 4096);
         let why = read_file(Path::new("/dev/zero"), 4096).unwrap_err();
         assert_eq!(why.to_string(), "/dev/zero: it is larger than 4 KiB");
     }

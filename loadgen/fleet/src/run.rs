@@ -26,7 +26,7 @@ use tokio::sync::watch;
 
 use crate::course::{Course, Pair};
 use crate::embedded::{Embedded, MakeTokens, PortalSetup};
-use crate::foreign::{TokenSource, read_release_keys};
+use crate::foreign::{TokenCommand, TokenSource, read_release_keys};
 use crate::identities::Identities;
 use crate::population::split;
 use crate::preflight::{self, Fit, Need, Split, fit};
@@ -67,6 +67,8 @@ pub struct ForeignPortal {
     pub url: String,
     /// Tokens to enroll with.
     pub tokens: Option<TokenSource>,
+    /// The command that makes them while it runs, if one does: whoever gives the run up before it has begun ends it.
+    pub token_command: TokenCommand,
     /// A folder of identities: those in it are taken up again, those that are new are put there.
     pub identities: Option<PathBuf>,
     /// A file with the public keys that its releases are signed with.
@@ -341,6 +343,13 @@ impl Checked {
                  yours, say so with --i-own-this-target"
             )));
         }
+        if portal.tokens.is_none() && portal.identities.is_none() {
+            return Err(usage(
+                "--portal: a portal of your own needs tokens to enroll with (--tokens), or agents that are enrolled \
+                 (--identities)"
+                    .to_owned(),
+            ));
+        }
         let identities = match &portal.identities {
             None => Ok(None),
             Some(folder) => Identities::open(folder)
@@ -348,10 +357,9 @@ impl Checked {
                 .map_err(|why| format!("--identities: {why}")),
         };
         let tokens = match &portal.tokens {
-            None if portal.identities.is_some() => Ok(Vec::new()),
-            None => Err("a foreign portal needs tokens to enroll with (--tokens)".to_owned()),
+            None => Ok(Vec::new()),
             Some(tokens) => tokens
-                .read(agents)
+                .read(agents, &portal.token_command)
                 .map_err(|why| format!("--tokens: {why}")),
         };
         let release_keys = match &portal.release_key {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::program::{ENROLLED, Place, expecting};
+use super::program::{ENROLLED, Going, Place, expecting};
 
 /// Checks that `run` and `check` refuse what lies in a place as `input.toml`, in one line, and leave nothing behind.
 fn refused(place: &Place, says: &str) {
@@ -76,6 +76,39 @@ fn a_file_that_is_no_text() {
 }
 
 #[test]
+fn what_may_have_no_end_is_not_read() {
+    let place = Place::new();
+    let made = place.shell("mkfifo input.toml result").status().unwrap();
+    assert!(made.success());
+    refused(
+        &place,
+        "input.toml: it is a named pipe; expected a scenario file, or a pipe as /dev/stdin or <(…)",
+    );
+    for (file, what) in [("result", "a named pipe"), ("/dev/zero", "a device")] {
+        let says = format!(
+            "{file}: it is {what}; expected a result file, or a pipe as /dev/stdin or <(…)"
+        );
+        place.call(&["view", file]).refused(&[&says]);
+    }
+}
+
+#[test]
+fn a_pipe_that_is_open_already_is_read_to_its_end() {
+    let place = Place::with(&expecting(ENROLLED));
+    place.run(&[]).ended(0, "PASS");
+    let program = env!("CARGO_BIN_EXE_loadgen");
+    for line in [
+        format!("cat out/result.json | {program} view /dev/stdin"),
+        format!("{program} view /dev/stdin < out/result.json"),
+        format!("exec bash -c '{program} view <(cat out/result.json)'"),
+        format!("cat s.toml | {program} run /dev/stdin --out again"),
+    ] {
+        let done = Going::start(&mut place.shell(&line)).end();
+        done.ended(0, "PASS");
+    }
+}
+
+#[test]
 fn an_option_that_cannot_be_meant() {
     let place = Place::with(&expecting(ENROLLED));
     let run = |more: &[&'static str]| [&["run", "s.toml"], more].concat();
@@ -105,6 +138,11 @@ fn an_option_that_cannot_be_meant() {
         (
             run(&["--portal", "http://me:pw@127.0.0.1", "--tokens", "t"]),
             "--portal: ",
+        ),
+        (
+            run(&["--portal", "http://127.0.0.1:1"]),
+            "--portal: a portal of your own needs tokens to enroll with (--tokens), or agents that are enrolled \
+             (--identities)",
         ),
         // Plain HTTP leaves this machine for nobody.
         (
@@ -136,6 +174,11 @@ fn arguments_that_are_none() {
     let place = Place::with(&expecting(ENROLLED));
     let rows: &[(&[&str], &str)] = &[
         (&[], "Usage: loadgen [OPTIONS] <COMMAND>"),
+        (&[], "Lists the scenarios that come with the program"),
+        (
+            &["--no-color"],
+            "Lists the scenarios that come with the program",
+        ),
         (&["sail"], "unrecognized subcommand 'sail'"),
         (&["run"], "<FILE|NAME>"),
         (&["run", "s.toml", "--seed", "-1"], "-1"),
@@ -163,6 +206,8 @@ fn arguments_that_are_none() {
         assert_eq!(done.status.code(), Some(2), "{done:#?}");
         assert_eq!(done.answered, "", "{done:#?}");
         assert!(done.told.contains(says), "{done:#?}");
+        // Nobody is to call it.
+        assert!(!done.told.contains("worker"), "{done:#?}");
         assert_eq!(place.names(), ["s.toml".to_owned()].into());
     }
 }
@@ -177,6 +222,23 @@ fn what_a_check_has_to_say() {
         "s.toml: no mistake: 5 agents, 1 expectation\n"
     );
     assert_eq!(place.call(&["check", "s.toml", "--json"]).answered, "[]\n");
+
+    for (name, what) in [
+        (
+            "stedy",
+            "there is no scenario `stedy`; did you mean `steady`?",
+        ),
+        ("none.toml", "none.toml: it cannot be read: No such file"),
+    ] {
+        for command in ["check", "explain"] {
+            let none = place.call(&[command, name, "--json"]);
+            assert_eq!((none.status.code(), none.told.as_str()), (Some(2), ""));
+            let mistakes: serde_json::Value = serde_json::from_str(&none.answered).unwrap();
+            assert_eq!(mistakes[0]["file"], name);
+            let told = mistakes[0]["what"].as_str().unwrap();
+            assert!(told.starts_with(what), "{told}");
+        }
+    }
 
     let wrong = place.call(&["check", "s.toml", "--json", "--agents", "0"]);
     assert_eq!(wrong.status.code(), Some(2), "{wrong:#?}");

@@ -88,6 +88,8 @@ fn a_scenario_is_explained_and_nothing_is_run() {
     assert_eq!(explained["duration_seconds"], 3_600.0);
     assert_eq!(explained["forecast"]["agents"], 5);
     assert_eq!(explained["referees"][1]["number"], 12);
+    // One for the agents and their portal, as the words beside it say.
+    assert_eq!(explained["preflight"]["processes"], 1);
 }
 
 // Who is owed, who is not and why, and what is sure to end without data, are known before anything runs.
@@ -119,7 +121,7 @@ fn what_referees_need_is_told_before_a_run() {
         .call(&["explain", "s.toml"])
         .answered;
     let (_, not_owed) = explained
-        .split_once("Referees that watch, but need not judge")
+        .split_once("Referees that watch, and are not owed")
         .unwrap();
     for needs in [
         "  9  no secret is in any text: needs a document, whose secrets it looks for\n",
@@ -203,6 +205,7 @@ fn what_an_editor_should_mark_does_not_keep_to_the_schema() {
         ("count = 5", "count = 0"),
         ("enrolled", "enroled"),
         ("\"all\"", "\"most\""),
+        ("count = 5", "count = 5\nprotocol = \"check-in\""),
         ("referees = [6, 12]", "referees = [14]"),
         ("name = \"small\"", ""),
     ];
@@ -291,6 +294,30 @@ fn what_a_result_says_is_text() {
     );
 }
 
+// And it is believed only if it agrees with itself.
+#[test]
+fn a_result_that_contradicts_itself_is_told_by_field() {
+    let (place, _) = viewed(&["out/result.json"]);
+    let file = fs::read(place.path("out/result.json")).unwrap();
+    let view = |member: &str, value: Value| {
+        let mut result: Value = serde_json::from_slice(&file).unwrap();
+        *result.pointer_mut(member).unwrap() = value;
+        place.write("other.json", result.to_string());
+        place.call(&["view", "other.json"])
+    };
+    let changed = "other.json: it contradicts itself, so it was changed or damaged after its run:";
+    view("/exit_code", 1.into()).refused(&[
+        changed,
+        "  verdict: it says `pass`, but exit code 1 is `fail`",
+    ]);
+    view("/account/sync/ended/ok", u64::MAX.into()).refused(&[
+        changed,
+        "  account.sync.ended.ok: 18446744073709551615 is more than any run counts",
+    ]);
+    view("/fleet/agents", "five".into())
+        .refused(&["other.json: not a result file: fleet.agents: invalid type: string \"five\""]);
+}
+
 // The exit code of `view` is about the file: the verdict was the run's.
 #[test]
 fn a_run_that_failed_is_seen_without_failing_again() {
@@ -355,11 +382,22 @@ fn shells_take_their_completions() {
     }
     let place = Place::new();
     place.write("loadgen.bash", answered(&["completions", "bash"]));
-    // What a person gets who types `loadgen ru` and Tab.
-    let asked = "set -e; bash -n loadgen.bash; exec bash -c 'source ./loadgen.bash; COMP_WORDS=(loadgen ru); \
-                 COMP_CWORD=1; _loadgen loadgen ru loadgen; echo \"${COMPREPLY[@]}\"'";
-    let done = super::program::Going::start(&mut place.shell(asked)).end();
-    assert_eq!((done.answered.trim(), done.told.as_str()), ("run", ""));
+    // What a person gets who types this and Tab.
+    for (typed, offered) in [
+        ("ru", "run"),
+        ("run st", "steady"),
+        ("explain two", "two-servers"),
+        ("check my.to", ""),
+    ] {
+        let words = typed.split(' ').count();
+        let last = typed.split(' ').next_back().unwrap();
+        let asked = format!(
+            "set -e; bash -n loadgen.bash; exec bash -c 'source ./loadgen.bash; COMP_WORDS=(loadgen {typed}); \
+             COMP_CWORD={words}; _loadgen loadgen {last} loadgen; echo \"${{COMPREPLY[@]}}\"'"
+        );
+        let done = super::program::Going::start(&mut place.shell(&asked)).end();
+        assert_eq!((done.answered.trim(), done.told.as_str()), (offered, ""));
+    }
 }
 
 #[test]
@@ -370,7 +408,14 @@ fn every_command_has_a_manual_page_with_its_examples() {
     for file in done.answered.lines() {
         let page = fs::read_to_string(place.path(file)).unwrap();
         assert!(page.contains("\n.TH loadgen"), "{file}: {page}");
-        assert!(page.contains("Examples:"), "{file}: {page}");
+        assert!(
+            page.contains("\n.SH EXAMPLES\n.nf\n  loadgen "),
+            "{file}: {page}"
+        );
+        assert!(
+            page.contains("\\fBNO_COLOR\\fR environment variable"),
+            "{file}: {page}"
+        );
         pages += 1;
     }
     assert_eq!(pages, 9, "{done:#?}");
@@ -378,6 +423,19 @@ fn every_command_has_a_manual_page_with_its_examples() {
     assert_eq!(
         main,
         fs::read_to_string(place.path("pages/loadgen.1")).unwrap()
+    );
+    let run = fs::read_to_string(place.path("pages/loadgen-run.1")).unwrap();
+    for page in [&main, &run] {
+        assert!(
+            page.contains(
+                "\n.SH \"EXIT STATUS\"\n.nf\n  0    what was expected held\n  1    it did not\n"
+            ),
+            "{page}"
+        );
+    }
+    assert!(
+        run.contains("\\fBLOADGEN_TOKENS\\fR environment variable"),
+        "{run}"
     );
     for command in ["run", "view", "man"] {
         assert!(

@@ -150,6 +150,21 @@ fn before_the_run_there_is_nothing_to_report_130() {
     assert_eq!(place.names(), before);
 }
 
+// What makes the tokens is the run's, with all that it has started itself.
+#[test]
+fn a_command_for_tokens_ends_with_its_run_130() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let place = Place::with(&expecting(ENROLLED));
+        let making = "cmd:echo making >&2; sleep 600; cat tokens";
+        let mut going = place.start(&["--portal", "http://127.0.0.1:1", "--tokens", making]);
+        going.tells("making");
+        going.signal(signal);
+        let done = going.end();
+        let last = done.ended(130, "ABORTED");
+        assert_eq!(last, "ABORTED interrupted before the run had begun");
+    }
+}
+
 // case L42: on the way there is a line every five seconds, plain text of a width that every terminal has.
 #[test]
 fn a_run_of_its_own_portal_tells_how_far_it_is_and_is_interrupted_like_any_other_130() {

@@ -115,10 +115,6 @@ fn without_tokens_or_keys_that_can_be_used_nothing_runs_4() {
     let at = portal.running.manager_url.as_str();
     let gone = page(404, "");
     let rows: &[(&[&str], &str)] = &[
-        (
-            &[],
-            "a foreign portal needs tokens to enroll with (--tokens)",
-        ),
         (&["--tokens", "nowhere"], "--tokens: nowhere: No such file"),
         (&["--tokens", "empty"], "--tokens: empty: it holds no token"),
         (&["--tokens", "broken"], "--tokens: broken: line 1, column "),

@@ -96,14 +96,22 @@ fn a_place_that_cannot_be_written_is_told_before_the_run() {
     fs::create_dir_all(place.path("taken/result.json")).unwrap();
     let before = place.names();
     for (out, says) in [
+        ("file", "--out file: it cannot be made: "),
         ("file/out", "--out file/out: it cannot be made: "),
         ("taken", "taken/result.json: it cannot be written: "),
     ] {
         let done = place.call(&["run", "s.toml", "--out", out]);
         let last = done.ended(4, "ABORTED");
         assert!(last.starts_with(&format!("ABORTED {says}")), "{last}");
+        // Nothing else was begun.
+        assert!(!done.told.contains("portal: "), "{done:#?}");
         assert_eq!(place.names(), before);
     }
+    // Nor is it made for a run that cannot be had.
+    let none = ["--portal", "http://127.0.0.1:1", "--tokens", "none"];
+    let arguments = [&["run", "s.toml", "--out", "deep/er"][..], &none].concat();
+    place.call(&arguments).ended(4, "ABORTED");
+    assert_eq!(place.names(), before);
 }
 
 #[test]
@@ -128,13 +136,37 @@ fn a_pass_without_its_result_is_none() {
 fn a_pass_that_cannot_be_told_is_none() {
     let place = Place::with(&expecting(ENROLLED));
     let full = || File::options().write(true).open("/dev/full").unwrap();
-    let rows: [&[&str]; 2] = [&["run", "s.toml", "--out", "out"], &["check", "s.toml"]];
+    let rows: [&[&str]; 10] = [
+        &["run", "s.toml", "--out", "out"],
+        &["check", "s.toml"],
+        &["explain", "s.toml"],
+        &["list"],
+        &["schema", "result"],
+        &["completions", "bash"],
+        &["man"],
+        &["--help"],
+        &["help", "run"],
+        &["--version"],
+    ];
     for arguments in rows {
         let done = place.loadgen(arguments).stdout(full()).output().unwrap();
         assert_eq!(done.status.code(), Some(4), "{arguments:?}: {done:#?}");
         let told = String::from_utf8(done.stderr).unwrap();
         let says = "standard output cannot be written: No space left on device";
         assert!(told.contains(says), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_gone_has_read_enough() {
+    let place = Place::new();
+    let rows: [&[&str]; 4] = [&["--help"], &["list"], &["man"], &["schema", "result"]];
+    for arguments in rows {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = place.loadgen(arguments).stdout(writer).output().unwrap();
+        assert_eq!(done.status.code(), Some(0), "{arguments:?}: {done:#?}");
+        assert_eq!(done.stderr, b"", "{arguments:?}");
     }
 }
 

@@ -6,7 +6,6 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use record::RunResult;
@@ -165,7 +164,6 @@ pub(crate) struct Going {
     stdout: Option<Receiver<String>>,
     stderr: Receiver<String>,
     told: String,
-    readers: Vec<JoinHandle<()>>,
 }
 
 /// A program that has ended.
@@ -190,25 +188,22 @@ impl Going {
         let (to_stderr, stderr) = channel();
         let mut answers = child.stdout.take().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap());
-        let readers = vec![
-            std::thread::spawn(move || {
-                let mut text = String::new();
-                answers.read_to_string(&mut text).unwrap();
-                let _ = to_stdout.send(text);
-            }),
-            std::thread::spawn(move || {
-                for line in lines.lines() {
-                    let _ = to_stderr.send(line.unwrap());
-                }
-            }),
-        ];
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            answers.read_to_string(&mut text).unwrap();
+            let _ = to_stdout.send(text);
+        });
+        std::thread::spawn(move || {
+            for line in lines.lines() {
+                let _ = to_stderr.send(line.unwrap());
+            }
+        });
         Self {
             child,
             started: now(),
             stdout: Some(stdout),
             stderr,
             told: String::new(),
-            readers,
         }
     }
 
@@ -247,7 +242,7 @@ impl Going {
         assert!(sent.success(), "{signal}");
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and that of whatever it has started: that holds its stderr, too.
     pub(crate) fn end(mut self) -> Done {
         let answered = match self.stdout.take().unwrap().recv_timeout(HANGS) {
             Ok(answered) => answered,
@@ -257,12 +252,17 @@ impl Going {
         };
         let status = self.child.wait().unwrap();
         let took = now() - self.started;
-        for reader in self.readers.drain(..) {
-            reader.join().unwrap();
-        }
-        for line in self.stderr.try_iter() {
-            self.told.push_str(&line);
-            self.told.push('\n');
+        loop {
+            match self.stderr.recv_timeout(HANGS) {
+                Ok(line) => {
+                    self.told.push_str(&line);
+                    self.told.push('\n');
+                }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {
+                    panic!("something outlives it; it told:\n{}", self.told)
+                }
+            }
         }
         let done = Done {
             status,

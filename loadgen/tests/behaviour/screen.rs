@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -12,6 +13,8 @@ use std::time::Duration;
 use protocol::endpoint::Endpoint;
 use record::{Micros, Outcome, RunResult, Snapshot};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::ioctl_fionread;
+use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
@@ -85,10 +88,12 @@ impl Pty {
         tcsetwinsize(&self.end, size).unwrap();
     }
 
-    /// The program with its stderr here, a kind of terminal in its environment, and its stdout in a pipe.
+    /// The program with its stderr here, a kind of terminal in its environment, and its stdout in a pipe; a job of its own,
+    /// as a shell with jobs starts it.
     fn start(&self, command: &mut Command) -> Running {
         let end = self.end.try_clone().unwrap();
         let child = command
+            .process_group(0)
             .env("TERM", "xterm-256color")
             .stdout(Stdio::piped())
             .stderr(Stdio::from(end))
@@ -115,6 +120,17 @@ impl Pty {
         while !seen(&self.text).contains(part) {
             self.read(part);
         }
+    }
+
+    /// Checks that it is as it was before, for now.
+    fn is_as_before(&mut self) {
+        self.gets(LEFT);
+        assert_eq!(format!("{:?}", tcgetattr(&self.end).unwrap()), self.modes);
+    }
+
+    /// Forgets what was written to it.
+    fn forget(&mut self) {
+        self.text.clear();
     }
 
     fn read(&mut self, part: &str) {
@@ -192,6 +208,13 @@ impl Running {
         assert!(sent.success(), "{signal}");
     }
 
+    /// Waits until it is stopped, or has ended; tells by which signal.
+    fn is_halted(&self) -> Option<i32> {
+        let id = Pid::from_child(&self.0);
+        let (_, status) = waitpid(Some(id), WaitOptions::UNTRACED).unwrap().unwrap();
+        status.stopping_signal().or(status.terminating_signal())
+    }
+
     /// Its exit code and its last line on stdout, which holds no more than plain text.
     fn end(mut self) -> (Option<i32>, String) {
         let mut answered = String::new();
@@ -248,6 +271,70 @@ fn whatever_ends_it_the_terminal_is_as_before_and_the_report_on_stdout_130() {
             scope.spawn(move || check(how));
         }
     });
+}
+
+// case L44: nor does a stopped program keep the terminal; when it goes on, all of the screen is there again.
+#[test]
+fn whoever_stops_it_gets_the_terminal_and_whoever_lets_it_go_on_the_screen() {
+    let check = |signal: &str, is_asked: bool| {
+        let (_place, mut pty, running) = long();
+        pty.shows("1s/600s");
+        pty.press("2");
+        pty.shows("[2 ");
+        for _ in 0..2 {
+            running.signal(signal);
+            assert_eq!(running.is_halted(), Some(Signal::STOP.as_raw()), "{signal}");
+            if is_asked {
+                pty.is_as_before();
+            }
+            pty.forget();
+            running.signal("-CONT");
+            pty.gets(ENTERED);
+            pty.shows("/600s");
+            pty.shows("[2 ");
+            pty.forget();
+        }
+        pty.press("Q");
+        let (code, last) = running.end();
+        assert_eq!((code, last.as_str()), (Some(130), INTERRUPTED), "{signal}");
+        pty.is_as_before();
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(move || check("-TSTP", true));
+        scope.spawn(move || check("-STOP", false));
+    });
+}
+
+// case L44: who ends it without a report has the terminal as well.
+#[test]
+fn whatever_kills_it_with_a_name_gives_the_terminal_back() {
+    for (name, signal) in [("-QUIT", Signal::QUIT), ("-ABRT", Signal::ABORT)] {
+        let (_place, mut pty, running) = long();
+        pty.shows("1s/600s");
+        running.signal(name);
+        assert_eq!(running.is_halted(), Some(signal.as_raw()), "{name}");
+        pty.is_as_before();
+    }
+}
+
+// case L44: what is pasted is no key, and nothing of it is left for whoever has the terminal next.
+#[test]
+fn a_paste_is_for_nobody() {
+    let (_place, mut pty, running) = long();
+    pty.gets("\u{1b}[?2004h");
+    pty.shows("1s/600s");
+    // More than the terminal holds at once.
+    let pasted = "q2\rQ\n".repeat(3_000);
+    pty.press(&format!("\u{1b}[200~{pasted}\u{1b}[201~"));
+    pty.press("3");
+    pty.shows("[3 ");
+    pty.shows("/600s");
+    pty.press("Qrm everything\r");
+    let (code, last) = running.end();
+    assert_eq!((code, last.as_str()), (Some(130), INTERRUPTED));
+    pty.gets("\u{1b}[?2004l");
+    assert_eq!(ioctl_fionread(&pty.end).unwrap(), 0);
+    pty.given_back();
 }
 
 // case L44: a panic of the screen is not the run's. A debug build has the option that lets it break.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use mock_portal::agent_api::Profile;
 use mock_portal::control_api::LabToken;
 use protocol::hash::Sha256Hex;
@@ -45,7 +46,10 @@ Examples:
   mock-portal keys make test-keys                     a release key and TLS files
   mock-portal openapi agent > agent.json              what agents may ask, in OpenAPI 3.1
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.";
+Exit codes:
+  0  done
+  1  failed
+  2  wrong usage";
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -69,7 +73,40 @@ pub(super) enum Command {
     Token(Token),
     /// Print the description of an API in OpenAPI 3.1.
     Openapi(Openapi),
+    /// Print what a shell needs to complete commands and options.
+    Completions(Completions),
+    /// Print the manual page, or write one for each command into a folder.
+    Man(ManPages),
 }
+
+/// Options of `completions`.
+#[derive(Debug, Args)]
+#[command(after_help = COMPLETIONS_EXAMPLES)]
+pub(super) struct Completions {
+    /// Which shell.
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  mock-portal completions bash > ~/.local/share/bash-completion/completions/mock-portal
+  mock-portal completions zsh > ~/.zfunc/_mock-portal
+  mock-portal completions fish > ~/.config/fish/completions/mock-portal.fish";
+
+/// Options of `man`.
+#[derive(Debug, Args)]
+#[command(after_help = MAN_EXAMPLES)]
+pub(super) struct ManPages {
+    /// Where the pages go, one for each command; without, the main one goes to stdout.
+    #[arg(value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  mock-portal man | man -l -
+  mock-portal man ~/.local/share/man/man1";
 
 /// Options of `serve`.
 #[derive(Debug, Args)]

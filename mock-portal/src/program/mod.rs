@@ -4,6 +4,7 @@
 //! stderr that says what, why and what to do; stdout holds answers only.
 
 mod cli;
+mod described;
 mod keys;
 mod openapi;
 mod serve;
@@ -12,7 +13,7 @@ mod token;
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use command_line::Unwritten;
 use protocol::dialect::Dialect;
 use tracing_subscriber::EnvFilter;
 
@@ -26,6 +27,9 @@ enum Failure {
     Failed(anyhow::Error),
 }
 
+/// The exit code of [`Failure::Failed`].
+const FAILED: u8 = 1;
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::Failed(error)
@@ -34,11 +38,14 @@ impl From<anyhow::Error> for Failure {
 
 /// Runs the program.
 pub(crate) fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match command_line::parse(FAILED) {
+        Ok(cli) => cli,
+        Err(exit) => return exit,
+    };
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Usage(error)) => told(&error, 2),
-        Err(Failure::Failed(error)) => told(&error, 1),
+        Err(Failure::Failed(error)) => told(&error, FAILED),
     }
 }
 
@@ -49,6 +56,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Keys(command) => keys::run(command),
         Command::Token(options) => token::run(options),
         Command::Openapi(options) => openapi::run(&options),
+        Command::Completions(options) => described::completions(&options),
+        Command::Man(options) => described::man(&options),
     }
 }
 
@@ -94,10 +103,12 @@ fn dialect(path: &std::path::Path) -> Result<Dialect, Failure> {
 fn answer(value: &impl serde::Serialize) -> anyhow::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(&line)?;
-    stdout.flush()?;
-    Ok(())
+    answer_all(&line)
+}
+
+/// The answer: stdout.
+fn answer_all(bytes: &[u8]) -> anyhow::Result<()> {
+    command_line::print(bytes).map_err(|error| anyhow::anyhow!("{}", Unwritten(&error)))
 }
 
 /// No key, certificate chain or dialect is larger.

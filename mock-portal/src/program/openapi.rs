@@ -1,12 +1,10 @@
 //! `mock-portal openapi`: both APIs, described.
 
-use std::io::Write as _;
-
 use anyhow::Context as _;
 use mock_portal::openapi;
 
-use super::Failure;
 use super::cli::{ApiName, Openapi};
+use super::{Failure, answer_all};
 
 /// Prints a document, for people: it is read, compared and committed.
 pub(super) fn run(options: &Openapi) -> Result<(), Failure> {
@@ -19,6 +17,5 @@ pub(super) fn run(options: &Openapi) -> Result<(), Failure> {
     };
     let mut text = serde_json::to_vec_pretty(&document).context("the document is no JSON")?;
     text.push(b'\n');
-    let written = std::io::stdout().lock().write_all(&text);
-    Ok(written.context("standard output cannot be written")?)
+    Ok(answer_all(&text)?)
 }

@@ -131,6 +131,55 @@ fn a_ready_line_says_where_it_is_and_a_signal_ends_it() {
 }
 
 #[test]
+fn it_is_described_for_shells_and_readers() {
+    let bash = String::from_utf8(run(&["completions", "bash"]).stdout).unwrap();
+    for word in ["serve", "keys", "token", "--lab-token", "strict"] {
+        assert!(bash.contains(word), "{word}: {bash}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("pages");
+    let told = run(&["man", pages.to_str().unwrap()]);
+    let files = String::from_utf8(told.stdout).unwrap();
+    assert_eq!(files.lines().count(), 9, "{files}");
+    for file in files.lines() {
+        let page = std::fs::read_to_string(file).unwrap();
+        assert!(page.contains("\n.TH mock"), "{file}: {page}");
+        assert!(
+            page.contains("\\fBMOCK_PORTAL_LOG\\fR environment variable"),
+            "{file}: {page}"
+        );
+    }
+    let main = std::fs::read(pages.join("mock-portal.1")).unwrap();
+    assert_eq!(main, run(&["man"]).stdout);
+    let main = String::from_utf8(main).unwrap();
+    assert!(
+        main.contains("\n.SH \"EXIT STATUS\"\n.nf\n  0  done\n"),
+        "{main}"
+    );
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure() {
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["man"],
+        &["completions", "zsh"],
+        &["openapi", "lab"],
+    ] {
+        let full = std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap();
+        let done = command(arguments).stdout(full).output().unwrap();
+        let told = String::from_utf8(done.stderr).unwrap();
+        assert_eq!(done.status.code(), Some(1), "{arguments:?}: {told}");
+        let says = "standard output cannot be written: No space left on device";
+        assert!(told.contains(says), "{arguments:?}: {told}");
+    }
+}
+
+#[test]
 fn a_certificate_made_for_the_run_is_a_file_while_it_runs() {
     let serving = Serving::on_free_ports(&["--tls", "self-signed"]);
     assert!(serving.url("agents_url").starts_with("https://127.0.0.1:"));

@@ -384,7 +384,12 @@ pub(crate) use word;
 word!(Endpoint, <Endpoint as Label>::WHAT, labels());
 word!(Outcome, <Outcome as Label>::WHAT, labels());
 word!(OperationEnd, <OperationEnd as Label>::WHAT, labels());
-word!(Protocol, <Protocol as Label>::WHAT, labels());
+// Fleets of the other one do not exist yet; the schema says the same.
+word!(
+    Protocol,
+    <Protocol as Label>::WHAT,
+    vec![(Protocol::Pbx.label(), Protocol::Pbx)]
+);
 word!(
     Profile,
     "profile",

@@ -10,6 +10,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("agent-core", 2),
     ("portal-core", 2),
     ("agent-drive", 3),
+    ("command-line", 3),
     ("fleet-sim", 3),
     ("mock-portal", 3),
     ("fleet", 4),
@@ -20,7 +21,7 @@ const FLOORS: &[(&str, u8)] = &[
 ];
 
 /// Neighbours that may be used, as (who, whom).
-const NEIGHBOURS: &[(&str, &str)] = &[("scenario", "record")];
+const NEIGHBOURS: &[(&str, &str)] = &[("scenario", "record"), ("mock-portal", "command-line")];
 
 /// Arrows that point downward and are forbidden all the same, as (who, whom, why).
 const FORBIDDEN: &[(&str, &str, &str)] = &[

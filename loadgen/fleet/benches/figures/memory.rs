@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use fleet::embedded::{Embedded, MakeTokens, PortalSetup, SetDocuments};
-use fleet::foreign::TokenSource;
+use fleet::foreign::{TokenCommand, TokenSource};
 use fleet::run::ForeignPortal;
 use fleet::usage::raise_files_limit;
 use fleet::worker::Hand;
@@ -148,6 +148,7 @@ pub(crate) fn fleet(folder: &Path) -> Result<Figures> {
     let portal = ForeignPortal {
         url: about("url").context("the portal's URL")?,
         tokens: Some(TokenSource::File(folder.join(TOKENS))),
+        token_command: TokenCommand::default(),
         identities: None,
         release_key: Some(folder.join(RELEASE_KEYS)),
     };
