@@ -21,6 +21,7 @@ use record::micros::{Micros, Window};
 use record::outcome::{Class, Outcome};
 use record::result::RunResult;
 use record::samples::Samples;
+use record::verdict::Verdict;
 
 use crate::form::leaf::{Count, Percentile, Word, a_word, word};
 use crate::form::{At, Node, Reader, Slot, Written, listed};
@@ -763,7 +764,6 @@ mod tests {
     use protocol::problem::ProblemCode;
     use record::recorder::Recorder;
     use record::samples::Sample;
-    use record::verdict::Verdict;
 
     use super::*;
 
