@@ -120,6 +120,8 @@ pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> Vec<String> {
     if columns(text) <= width || width == 0 {
         return vec![apart(text)];
     }
+    // A share stays a share.
+    let text = text.replace(" %", &format!("{TOGETHER}%"));
     // A row that is all indent has room for nothing.
     let indent = if indent > width / 2 { 0 } else { indent };
     let (mut rows, mut row) = (Vec::new(), String::new());
@@ -422,6 +424,7 @@ mod tests {
                 &["12:00", "  /a/lon", "  g/path"],
             ),
             ("  led by two", 7, 0, &["  led", "by two"]),
+            ("all, 100 % of it", 9, 2, &["all,", "  100 %", "  of it"]),
             ("ok 1, reset\u{a0}2", 11, 2, &["ok 1,", "  reset 2"]),
             ("漢字漢字", 4, 0, &["漢字", "漢字"]),
             ("one two", 4, 3, &["one", "two"]),

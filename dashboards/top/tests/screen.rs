@@ -557,6 +557,25 @@ fn no_number_is_cut_however_narrow() {
     }
 }
 
+// Of a table that is too wide whole columns are left out, and never the sum of what is.
+#[test]
+fn a_table_has_whole_columns() {
+    for width in 30..120 {
+        let requests = picture(&pressed(minute(COLORS), "2"), width, 24);
+        let names = requests.lines().nth(2).unwrap();
+        assert!(names.ends_with(" all"), "{width}: {requests}");
+        let agents = picture(&looked(minute(COLORS), &typed("4")), width, 24);
+        for row in agents.lines().skip(2).take(20) {
+            assert!(!row.contains('…'), "{width}: {agents}");
+        }
+    }
+    let narrow = picture(&pressed(minute(COLORS), "2"), 40, 24);
+    assert!(
+        narrow.contains("Requests so far, 1 of 4 endpoints"),
+        "{narrow}"
+    );
+}
+
 #[test]
 fn what_has_no_room_is_scrolled_to() {
     for (view, last) in [

@@ -436,7 +436,7 @@ fn an_agent_is_followed_and_arrivals_are_held() {
 // A replay has the time line of the run, as it was at the second that is shown.
 #[test]
 fn a_time_line_is_seen_while_it_happens_and_again_0() {
-    let steps = "[[timeline]]\nat = \"1500ms\"\ndo = \"reset_portal\"\n";
+    let steps = "[[timeline]]\nat = \"4s\"\ndo.revoke = { share = 1.0 }\n";
     let place = Place::with(&(expecting(ENROLLED).replace("\"2s\"", "\"10m\"") + steps));
     let mut pty = Pty::new(80, 24);
     let running = pty.start(&mut place.loadgen(&RUN));
@@ -444,7 +444,10 @@ fn a_time_line_is_seen_while_it_happens_and_again_0() {
     pty.shows("Time line: 0 of 1 done, the next in ");
     pty.shows("Time line: 1 of 1 done");
     pty.press("6");
-    pty.shows("time line, 1.5 s: the portal forgets everything");
+    pty.shows("time line, 4 s: 100 % of the agents are revoked: done to all 5");
+    // Whoever is revoked is found by that word.
+    pty.press("4/revoked\r");
+    pty.shows("Agents: 5 with /revoked");
     pty.press("Q");
     running.end();
     pty.given_back();
@@ -453,7 +456,7 @@ fn a_time_line_is_seen_while_it_happens_and_again_0() {
     pty.press("3");
     pty.shows("Time line: 1 of 1 done");
     pty.press("\u{1b}[H");
-    pty.shows("Time line: 0 of 1 done, the next in 500 ms");
+    pty.shows("Time line: 0 of 1 done, the next in 3 s");
     pty.press("q");
     running.end();
     pty.given_back();
