@@ -36,7 +36,7 @@ struct Parts {
     host: Mutex<SimHost>,
     disk: Mutex<SimDisk<Durable>>,
     /// The task that runs; none between two.
-    running: Mutex<Option<(StepRecord, Task)>>,
+    running: Mutex<Option<Box<(StepRecord, Task)>>>,
     clock: SystemClock,
     write_ms: u64,
     member: Arc<Member>,
@@ -121,7 +121,7 @@ impl Node {
         lock(&self.0.disk).crash(leaves.write);
         let under_way = lock(&self.0.running).take();
         let now = self.now();
-        match under_way {
+        match under_way.map(|boxed| *boxed) {
             Some((record, task)) => {
                 self.host().interrupt(&record, &task, leaves.task, now);
             }
@@ -193,7 +193,7 @@ impl Host<Agent> for Node {
         _: impl FnMut(Vec<LogLine>) + Send,
     ) -> Result<Done, TaskFailure> {
         let cost_ms = self.host().begin(task.record(), task, self.now());
-        *lock(&self.0.running) = Some((task.record().clone(), Task::clone(task)));
+        *lock(&self.0.running) = Some(Box::new((task.record().clone(), Task::clone(task))));
         self.pass(cost_ms).await;
         *lock(&self.0.running) = None;
         let ended = self.host().finish(task.record(), task, self.now());
