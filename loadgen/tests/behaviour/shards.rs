@@ -88,7 +88,8 @@ fn a_fleet_is_the_same_however_it_is_split() {
         assert_eq!(portals.len() as u64, shards, "a portal each: {}", done.told);
         let syncs = |result: &RunResult| result.account.line(Endpoint::Sync).planned;
         let (here, there) = (syncs(result), syncs(&whole));
-        assert!(here.abs_diff(there) * 5 < there, "{here} and {there} syncs");
+        // Three runs share this machine, so what each is given of it differs; a shard counted twice would be more than that.
+        assert!(here.abs_diff(there) * 2 < there, "{here} and {there} syncs");
         let most = (0..result.series.len())
             .map(|second| result.series.gauge_in(second, Gauge::Connected))
             .fold(0.0, f64::max);
