@@ -23,6 +23,8 @@ use crate::Figures;
 use crate::machine::{Tree, pass, resident_kib, threads_of};
 
 const AGENTS: u64 = 10_000;
+/// So few that what is made for them is nothing; every process has some.
+const FEW: u64 = 16;
 /// One comes before, and no more: what the processes take then is there without agents.
 const BEGIN: Duration = Duration::from_secs(10);
 const ARRIVAL: Duration = Duration::from_secs(40);
@@ -31,6 +33,9 @@ const WARM_UP: Duration = Duration::from_secs(90);
 const DURATION: Duration = Duration::from_secs(140);
 /// Keys are made before the run and sums after it.
 const LONGEST: Duration = Duration::from_secs(240);
+const SECOND: Duration = Duration::from_secs(1);
+const BEFORE_THE_SECOND: Duration = Duration::from_secs(BEGIN.as_secs() - 2);
+const LOOK: Duration = Duration::from_millis(100);
 /// The thread of the screen.
 const SCREEN: &str = "screen";
 
@@ -38,30 +43,17 @@ pub(crate) fn measure(loadgen: &str) -> Result<Figures> {
     raise_files_limit();
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("ten-thousand.toml");
-    fs::write(&file, scenario()?)?;
-    let mut running = Running::start(loadgen, &file, folder.path())?;
-    let clock = SystemClock::start();
-    let passed = || Duration::from_millis(clock.now().monotonic.as_ms());
-    while running.looked_at()?.screen_ns == 0 {
-        running.still_runs(passed())?;
-        pass(Duration::from_millis(100));
-    }
-    let began = passed();
-    let mut look_after = |moment: Duration| -> Result<(Duration, Look)> {
-        while passed() < began + moment {
-            running.still_runs(passed())?;
-            pass(Duration::from_millis(100));
-        }
-        Ok((passed(), running.looked_at()?))
-    };
-    let second = Duration::from_secs(1);
-    let (_, empty) = look_after(BEGIN - 2 * second)?;
-    let (from, warm) = look_after(WARM_UP)?;
-    let (until, last) = look_after(DURATION - 2 * second)?;
+    fs::write(&file, scenario(AGENTS)?)?;
+    let mut running = Running::start(loadgen, &file, folder.path(), None)?;
+    let (_, empty) = running.look_after(BEFORE_THE_SECOND)?;
+    let (from, warm) = running.look_after(WARM_UP)?;
+    let (until, last) = running.look_after(DURATION - 2 * SECOND)?;
     while !running.has_ended()? {
-        ensure!(passed() < LONGEST, "it does not end");
-        pass(Duration::from_millis(100));
+        ensure!(running.passed() < LONGEST, "it does not end");
+        pass(LOOK);
     }
+    let as_many = last.processes.saturating_sub(1);
+    let few = few(loadgen, folder.path(), (as_many > 0).then_some(as_many))?;
     let result = fs::read(folder.path().join("result.json")).context("there is no result")?;
     let result = RunResult::read(&result)?;
     ensure!(
@@ -82,6 +74,10 @@ pub(crate) fn measure(loadgen: &str) -> Result<Figures> {
             (last.fleet_kib - empty.fleet_kib) / AGENTS as f64,
         ),
         (
+            "waiting_kib",
+            (empty.fleet_kib - few.fleet_kib) / AGENTS as f64,
+        ),
+        (
             "portal_kib",
             (last.portal_kib - empty.portal_kib) / AGENTS as f64,
         ),
@@ -97,8 +93,16 @@ pub(crate) fn measure(loadgen: &str) -> Result<Figures> {
     .into())
 }
 
+/// What as many processes take that have a few agents, of which one has come.
+fn few(loadgen: &str, folder: &Path, shards: Option<u64>) -> Result<Look> {
+    let file = folder.join("few.toml");
+    fs::write(&file, scenario(FEW)?)?;
+    let mut running = Running::start(loadgen, &file, &folder.join("few"), shards)?;
+    Ok(running.look_after(BEFORE_THE_SECOND)?.1)
+}
+
 /// Calm: what `steady` has, without its operations and at the real pace.
-fn scenario() -> Result<String> {
+fn scenario(agents: u64) -> Result<String> {
     let steady = shipped::find("steady").map_err(|why| anyhow!(why))?;
     let mut scenario: Table = steady.text.parse()?;
     let mut set = |name: &str, value: Value| scenario.insert(name.to_owned(), value);
@@ -112,12 +116,12 @@ fn scenario() -> Result<String> {
     let populations = scenario.get_mut("population").and_then(Value::as_array_mut);
     let population = populations.and_then(|all| all.first_mut()?.as_table_mut());
     let population = population.context("the scenario `steady` has a population")?;
-    population.insert("count".to_owned(), Value::Integer(AGENTS.cast_signed()));
+    population.insert("count".to_owned(), Value::Integer(agents.cast_signed()));
     population.insert("tempo".to_owned(), Value::Float(1.0));
     let arrival: Table = format!(
         "stages = [{{ count = 1, over = \"{}s\" }}, {{ count = {}, over = \"{}s\" }}]",
         BEGIN.as_secs(),
-        AGENTS - 1,
+        agents - 1,
         ARRIVAL.as_secs()
     )
     .parse()?;
@@ -140,6 +144,9 @@ fn failed(result: &RunResult) -> Vec<(Outcome, u64)> {
 struct Running {
     process: Child,
     _terminal: File,
+    clock: SystemClock,
+    /// When its screen was seen first, since its start.
+    began: Option<Duration>,
 }
 
 /// What its processes take.
@@ -157,7 +164,7 @@ struct Look {
 }
 
 impl Running {
-    fn start(loadgen: &str, scenario: &Path, out: &Path) -> Result<Self> {
+    fn start(loadgen: &str, scenario: &Path, out: &Path, shards: Option<u64>) -> Result<Self> {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
         grantpt(&ours)?;
         unlockpt(&ours)?;
@@ -177,6 +184,7 @@ impl Running {
         let process = Command::new(loadgen)
             .args(["run", "--screen", "on", "--out"])
             .args([out, scenario])
+            .args(shards.map(|shards| format!("--shards={shards}")))
             .env("TERM", "xterm-256color")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -186,7 +194,32 @@ impl Running {
         Ok(Self {
             process,
             _terminal: terminal,
+            clock: SystemClock::start(),
+            began: None,
         })
+    }
+
+    fn passed(&self) -> Duration {
+        Duration::from_millis(self.clock.now().monotonic.as_ms())
+    }
+
+    /// What it takes so long after its run has begun, and when that was looked at.
+    fn look_after(&mut self, moment: Duration) -> Result<(Duration, Look)> {
+        let began = match self.began {
+            Some(began) => began,
+            None => {
+                while self.looked_at()?.screen_ns == 0 {
+                    self.still_runs()?;
+                    pass(LOOK);
+                }
+                *self.began.insert(self.passed())
+            }
+        };
+        while self.passed() < began + moment {
+            self.still_runs()?;
+            pass(LOOK);
+        }
+        Ok((self.passed(), self.looked_at()?))
     }
 
     fn looked_at(&self) -> Result<Look> {
@@ -215,9 +248,9 @@ impl Running {
     }
 
     /// It has not taken too long.
-    fn still_runs(&mut self, passed: Duration) -> Result<()> {
+    fn still_runs(&mut self) -> Result<()> {
         ensure!(
-            passed < LONGEST,
+            self.passed() < LONGEST,
             "it still runs after {} seconds",
             LONGEST.as_secs()
         );
