@@ -257,8 +257,8 @@ fn without_data_there_is_no_verdict() {
     assert_eq!(
         by_default.judge(&mut run(well)).line().as_deref(),
         Some(
-            "NO_DATA referee 1 had nothing to judge, and this scenario owes it by default: it needs agents that enroll, or \
-             other steps that agents perform, and time for it; or name the others: `referees = [6, 12]` (and 1 more)"
+            "NO_DATA referee 12 had nothing to judge, and this scenario owes it by default: it needs agents that speak \
+             `pbx`, and time for it; or name the others: `referees = [6]`"
         )
     );
 }

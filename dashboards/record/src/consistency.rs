@@ -472,7 +472,7 @@ mod tests {
             (
                 "/run/window/until",
                 0.into(),
-                "run.window: it begins at 10 s and ends at 0 µs",
+                "run.window: it begins at 10 s and ends at 0 s",
             ),
         ];
         for (member, value, says) in rows {

@@ -14,6 +14,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::{Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
 
+use nix::unistd::{getpgrp, getsid, tcgetpgrp};
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::Cell;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -24,10 +25,7 @@ use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
 use ratatui::layout::{Position, Size};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
-use rustix::process::{getpgrp, getsid};
-use rustix::termios::{
-    OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr, ttyname,
-};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, ttyname};
 use signal_hook::consts::{SIGABRT, SIGCONT, SIGQUIT, SIGTSTP};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -58,8 +56,17 @@ const PIECES_MAX: usize = 256;
 struct Taken {
     tty: File,
     modes: Termios,
-    /// Whether the screen is on it: not while the program is stopped or in the background.
-    is_shown: bool,
+    screen: Shown,
+}
+
+/// Whether the screen is on a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// It is not: the program is stopped or in the background.
+    No,
+    /// Nobody knows: the program was stopped, and goes on.
+    Perhaps,
+    Yes,
 }
 
 /// A terminal with a screen on it.
@@ -108,7 +115,7 @@ impl Terminal {
         let shown = taken.insert(Taken {
             tty: tty.try_clone()?,
             modes,
-            is_shown: false,
+            screen: Shown::No,
         });
         let terminal = Self {
             tty,
@@ -166,7 +173,7 @@ impl Terminal {
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        if !fds[0].revents().contains(PollFlags::IN) {
+        if fds[0].revents() != PollFlags::IN {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         // It may have been stopped meanwhile, and go on elsewhere.
@@ -175,7 +182,7 @@ impl Terminal {
         }
         let mut bytes = [0; 256];
         match rustix::io::read(&self.tty, &mut bytes) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            // Nothing, if somebody else has read it meanwhile.
             Ok(count) => Ok(self.keys.read(&bytes[..count])),
             Err(rustix::io::Errno::INTR) => Ok(Vec::new()),
             Err(error) => Err(error.into()),
@@ -188,15 +195,15 @@ impl Terminal {
         let Some(taken) = &mut *taken else {
             return Err(io::Error::other("it is given back"));
         };
-        match (is_foreground(&taken.tty), taken.is_shown) {
-            (true, true) => {}
-            (true, false) => {
+        match (is_foreground(&taken.tty), taken.screen) {
+            (true, Shown::Yes) => {}
+            (true, Shown::No | Shown::Perhaps) => {
                 taken.show()?;
                 self.is_stale = true;
             }
-            (false, _) => taken.is_shown = false,
+            (false, _) => taken.screen = Shown::No,
         }
-        Ok(taken.is_shown)
+        Ok(taken.screen == Shown::Yes)
     }
 }
 
@@ -217,13 +224,14 @@ impl Taken {
     fn show(&mut self) -> io::Result<()> {
         let modes = key_by_key(self.modes.clone());
         tcsetattr(&self.tty, OptionalActions::Now, &modes)?;
-        self.is_shown = true;
+        self.screen = Shown::Yes;
         execute!(self.tty, EnterAlternateScreen, EnableBracketedPaste, Hide)
     }
 
     /// Leaves it as it was; nobody is left to hear of it if that fails.
     fn leave(&mut self) {
-        if !std::mem::take(&mut self.is_shown) || !is_foreground(&self.tty) {
+        let screen = std::mem::replace(&mut self.screen, Shown::No);
+        if screen == Shown::No || !is_foreground(&self.tty) {
             return;
         }
         let plain = SetAttribute(Attribute::Reset);
@@ -278,8 +286,8 @@ fn heard(signal: i32) {
     // Held until the program is stopped: who draws would take the terminal again at once.
     let mut taken = taken();
     match (signal, &mut *taken) {
-        // What became of the terminal meanwhile nobody knows.
-        (SIGCONT, Some(taken)) => taken.is_shown = false,
+        (SIGCONT, Some(taken)) if taken.screen == Shown::Yes => taken.screen = Shown::Perhaps,
+        (SIGCONT, _) => {}
         // Nobody is there who would let it go on: the kernel does not stop such a program either.
         (SIGTSTP, _) if is_without_shell() => return,
         (_, Some(taken)) => taken.leave(),
@@ -291,14 +299,17 @@ fn heard(signal: i32) {
     CHANGED.notify_all();
 }
 
-/// Whether this program is in the first job of its session: no shell with jobs has started it.
+/// Whether this program is in the first job of its session: no shell with jobs has started it. Both are 0 where they are
+/// another namespace's, and so may be that shell.
 fn is_without_shell() -> bool {
-    getsid(None).is_ok_and(|session| session == getpgrp())
+    let job = getpgrp();
+    job.as_raw() != 0 && getsid(None) == Ok(job)
 }
 
-/// Whether this program may use the terminal. One that controls no process has no foreground.
+/// Whether this program may use the terminal. One that controls no process has no foreground, and of a job that is
+/// another namespace's (0) nobody here knows.
 fn is_foreground(tty: &File) -> bool {
-    tcgetpgrp(tty).map_or(true, |foreground| foreground == getpgrp())
+    tcgetpgrp(tty).map_or(true, |job| job.as_raw() == 0 || job == getpgrp())
 }
 
 /// An end of the terminal that is ours alone, to read from and to write to whatever the given one is for; where it
@@ -320,10 +331,11 @@ fn size_of(tty: &File) -> io::Result<Size> {
     Ok(Size::new(size.ws_col, size.ws_row))
 }
 
-/// Every key at once and none shown, but for those that are signals.
+/// Every key at once and none shown, but for those that are signals; and no waiting for one that is not there.
 fn key_by_key(mut modes: Termios) -> Termios {
-    use rustix::termios::LocalModes;
+    use rustix::termios::{LocalModes, SpecialCodeIndex};
     modes.make_raw();
+    modes.special_codes[SpecialCodeIndex::VMIN] = 0;
     modes.local_modes |= LocalModes::ISIG;
     modes
 }
@@ -335,7 +347,7 @@ impl Write for Drawings {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut *taken() {
             None => Err(io::Error::other("it is given back")),
-            Some(taken) if taken.is_shown => taken.tty.write(bytes),
+            Some(taken) if taken.screen == Shown::Yes => taken.tty.write(bytes),
             Some(_) => Ok(bytes.len()),
         }
     }
