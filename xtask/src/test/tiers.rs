@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Ending;
 use super::count::{self, Count};
-use crate::project::{Finished, Project};
+use crate::project::{Finished, KILLED, Project};
 use crate::{tidy, tools};
 
 /// One tier of tests.
@@ -247,10 +247,19 @@ fn show_failures(log: &str) {
         } else if line == "failures:" || line.starts_with("test result:") {
             show = false;
         }
-        if show || line.ends_with("... FAILED") {
+        let ends = line.ends_with("... FAILED") || line.starts_with(KILLED);
+        if show || ends || is_hanging(log, line) {
             eprintln!("  | {line}");
         }
     }
+}
+
+/// Whether a line tells of a test that runs for long, and whose end no other line tells.
+fn is_hanging(log: &str, line: &str) -> bool {
+    let Some((test, _)) = line.split_once(" has been running for over ") else {
+        return false;
+    };
+    !log.contains(&format!("{test} ... "))
 }
 
 fn vectors(project: &Project) -> Result<Ending> {
@@ -434,6 +443,15 @@ mod tests {
     fn a_tier_has_a_name_of_its_own() {
         let names: BTreeSet<&str> = TIERS.iter().map(|t| t.name).collect();
         assert_eq!(names.len(), TIERS.len());
+    }
+
+    #[test]
+    fn a_test_that_hangs_is_named() {
+        let log = "test a has been running for over 60 seconds\n\
+                   test b has been running for over 60 seconds\n\
+                   test a ... ok\n";
+        let hanging: Vec<&str> = log.lines().filter(|line| is_hanging(log, line)).collect();
+        assert_eq!(hanging, ["test b has been running for over 60 seconds"]);
     }
 
     #[test]
