@@ -2,8 +2,8 @@
 //! writes.
 //!
 //! Each proof is a test of the workspace that is told to go through more than it does by itself, cut into parts of less
-//! than nine minutes. A part that has held at this commit is not run again, so that an interrupted proof goes on where it
-//! was. What a part has gone through is what its test says of itself: a line `proved {"what": …, "counts": {…}}`.
+//! than nine minutes, as many at once as there are processors. A part that has held at this commit is not run again, so
+//! that an interrupted proof goes on where it was. What a part has gone through is what its test says of itself: a line `proved {"what": …, "counts": {…}}`.
 
 mod page;
 mod proofs;
@@ -11,8 +11,11 @@ mod proofs;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -21,7 +24,7 @@ use serde_json::{Value, json};
 use crate::page::Origin;
 use crate::project::{Project, Stopwatch};
 use crate::test::MEASURED;
-use proofs::{PROOFS, Part};
+use proofs::{PROOFS, Part, Proof};
 
 const PAGE: &str = "docs/proofs.md";
 /// The longest that a part may take, as `timeout` is told it.
@@ -65,14 +68,22 @@ pub(crate) fn run(project: &Project, options: &Options, out: &mut dyn Write) -> 
     fs::create_dir_all(&kept).with_context(|| format!("create {}", kept.display()))?;
     let all = options.proofs.is_empty();
     let chosen = |name: &str| all || options.proofs.iter().any(|wanted| wanted == name);
+    let proofs: Vec<&Proof> = PROOFS.iter().filter(|proof| chosen(proof.name)).collect();
+    for proof in &proofs {
+        build(project, proof)?;
+    }
+    let parts: Vec<Part> = proofs.iter().flat_map(|proof| proof.parts()).collect();
+    let counted = at_once(&parts, |at, part| {
+        let of = format!("{} ({} of {})", part.name(), at + 1, parts.len());
+        once(project, part, &kept, options.again, &of)
+    })?;
     let mut proved = Vec::new();
-    for proof in PROOFS.iter().filter(|proof| chosen(proof.name)) {
+    for proof in proofs {
         let mut sums = Counts::new();
-        let parts = proof.parts();
-        for (at, part) in parts.iter().enumerate() {
-            let of = format!("{} ({} of {})", part.name(), at + 1, parts.len());
-            for (name, count) in once(project, part, &kept, options.again, &of)? {
-                *sums.entry(name).or_default() += count;
+        let its = parts.iter().zip(&counted);
+        for (_, counts) in its.filter(|(part, _)| part.proof.name == proof.name) {
+            for (name, count) in counts {
+                *sums.entry(name.clone()).or_default() += count;
             }
         }
         writeln!(out, "{}: {}", proof.name, page::listed(&sums))?;
@@ -85,6 +96,58 @@ pub(crate) fn run(project: &Project, options: &Options, out: &mut dyn Write) -> 
         eprintln!("xtask: {PAGE} is written");
     }
     Ok(())
+}
+
+/// Does something with every part, as many at once as there are processors, and gives what came of each. After the first
+/// that fails no other begins.
+fn at_once<T: Send>(
+    parts: &[Part],
+    each: impl Fn(usize, &Part) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Relaxed);
+                    let Some(part) = parts.get(at) else { return };
+                    let came = each(at, part);
+                    if came.is_err() {
+                        next.store(parts.len(), Relaxed);
+                    }
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push((at, came));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, came)| came).collect()
+}
+
+/// The test of a proof, by cargo.
+fn cargo(proof: &Proof, options: &[&str]) -> Vec<String> {
+    let mut words = vec![
+        "cargo",
+        "test",
+        "--quiet",
+        "--release",
+        "--package",
+        "fleet-sim",
+    ];
+    words.extend(["--test", proof.target]);
+    words.extend(options);
+    words.into_iter().map(str::to_owned).collect()
+}
+
+fn build(project: &Project, proof: &Proof) -> Result<()> {
+    eprintln!("xtask: building {} …", proof.target);
+    let mut build = Command::new("env");
+    build.args(cargo(proof, &["--no-run"]));
+    let built = project.run("prove-build", &mut build)?;
+    built.ok("the tests do not build").map(|_| ())
 }
 
 /// What a part counts: as it was kept, or by running it.
@@ -105,28 +168,9 @@ fn once(project: &Project, part: &Part, kept: &Path, again: bool, of: &str) -> R
     eprintln!("xtask: {of} …");
     let clock = Stopwatch::start();
     let proof = part.proof;
-    let cargo = |options: &[&str]| {
-        let mut words = vec![
-            "cargo",
-            "test",
-            "--quiet",
-            "--release",
-            "--package",
-            "fleet-sim",
-            "--test",
-            proof.target,
-        ];
-        words.extend(options);
-        words.into_iter().map(str::to_owned).collect::<Vec<_>>()
-    };
-    let mut build = Command::new("env");
-    build.args(cargo(&["--no-run"]));
-    project
-        .run("prove-build", &mut build)?
-        .ok("the tests do not build")?;
     let mut test = Command::new("timeout");
     test.arg(PART_SECONDS_MAX)
-        .args(cargo(&["--", "--exact", proof.test]))
+        .args(cargo(proof, &["--", "--exact", proof.test]))
         .envs(proof.variables.iter().copied());
     if let Some((first, count)) = part.seeds {
         test.env("PBX_LAB_FIRST_SEED", first.to_string());

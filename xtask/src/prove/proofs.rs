@@ -42,7 +42,7 @@ pub(super) const PROOFS: &[Proof] = &[
         variables: &[],
         seeds: Some(Seeds {
             all: 5_000,
-            a_part: 2_500,
+            a_part: 1_250,
         }),
     },
     Proof {
@@ -53,7 +53,7 @@ pub(super) const PROOFS: &[Proof] = &[
         variables: &[],
         seeds: Some(Seeds {
             all: 2_000,
-            a_part: 400,
+            a_part: 200,
         }),
     },
 ];
